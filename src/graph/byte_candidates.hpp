@@ -1,7 +1,7 @@
 // Neighbours by way of candidates: what is near among rows as bytes, or these in fewer dimensions, in lists a little longer than those
 // asked for.
 //
-//   base --compared_rows.hpp or reduced_base.hpp--> bytes in cells --join_cells--> candidates --canonical distances--> the k nearest of these
+//   base --compared_rows.hpp or reduced_base.hpp--> bytes --cells, join_cells--> candidates --canonical distances--> the k nearest of these
 //
 // Sums of bytes are keys: no pair is computed twice, while a filter with proven bounds leaves hundreds of pairs a row to be computed in
 // full. How many candidates do, a sample with known neighbours tells. All is integers, but for the last step: every device and instruction

@@ -21,7 +21,8 @@ constexpr double exact_share = 0.4;
 class CellGraphBuilder {
  public:
   CellGraphBuilder(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run)
-      : base_(base), params_(params), run_(run), search_((report("cells", 0), ops), base, params.metric, params.k, params.seed, params.method == "auto", run) {
+      : base_(base), params_(params), run_(run),
+        search_((report("cells", 0), ops), base, params.metric, params.k, params.seed, params.method == "auto", run) {
     report("cells", 1);
   }
 

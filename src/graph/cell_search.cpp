@@ -33,7 +33,8 @@ std::int64_t cell_count(std::int64_t n) { return std::max<std::int64_t>(1, n / r
 
 }  // namespace
 
-CellSearch::CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::uint64_t seed, bool reduce, const RunOptions& run)
+CellSearch::CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::uint64_t seed, bool reduce,
+                       const RunOptions& run)
     : ops_(ops), base_(base), metric_(metric), k_(k), seed_(seed), run_(run), finder_run_(run), cells_run_(run), n_(base.rows),
       near_(base), near_metric_(metric) {
   // Of a device's memory an eighth for each of two finders, the rest for the rows.
@@ -221,7 +222,6 @@ Neighbors CellSearch::nearest_in_all(const PreparedCells& prepared, MatrixRef pr
 }
 
 void CellSearch::prepare_candidates(MatrixRef bytes, Metric of_bytes) {
-  cells_.reset();
   candidates_.emplace(ops_, base_, metric_, bytes, of_bytes, CellRows{order_, begins_}, k_, band_rows(), cells_run_);
 }
 
@@ -229,6 +229,7 @@ void CellSearch::find_by_candidates(const RecallSample& steer, const RecallSampl
   if (!reduced_ && probes() < least_probes_of_candidates) return;
   const Progress::Quiet quiet(run_.progress);
   if (!candidates_) {
+    cells_.reset();
     if (!reduced_) compared_ = compared_rows(base_, {}, metric_, most_seven_bits, seed_, cells_run_);
     prepare_candidates(reduced_ ? near_ : compared_->rows(), reduced_ ? near_metric_ : compared_->metric());
   }
@@ -260,7 +261,8 @@ bool CellSearch::find_by(const RecallSample& sample, MatrixRef bytes, double rec
     }
   }
   Neighbors lists(std::ssize(rows), ByteCandidates::most(k_, n_));
-  ops_.nearest_in_cells(candidates_->cells(), gather_rows(bytes, rows, run_), probes.data(), width, lists.k, NeighborsOut(lists), run_, rows.data());
+  ops_.nearest_in_cells(candidates_->cells(), gather_rows(bytes, rows, run_), probes.data(), width, lists.k, NeighborsOut(lists), run_,
+                        rows.data());
   const double missed = missed_by_candidates(recall, reduced()) * static_cast<double>(wanted);
   return candidates_->widen(sample, lists, reached - static_cast<std::int64_t>(missed));
 }
@@ -393,9 +395,12 @@ std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metr
   const std::int64_t entries = std::max(finder_entries, std::min(std::max(truth_probes_at_once, cells), std::min(n, most_sampled) * cells));
   const std::size_t sampled = at(most_sampled * (ProbeSample::that_steer + ProbeSample::that_measure)) * at(base.cols) * size_of(dtype);
   const std::size_t in_cells = ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads);
-  const bool as_bytes = candidates && ByteCandidates::exist(dtype, metric), reduced = candidates && ReducedBase::may_exist(base.cols, metric);
+  const bool as_bytes = candidates && ByteCandidates::exist(dtype, metric);
+  const bool reduced = candidates && ReducedBase::may_exist(base.cols, metric);
   const std::size_t proving = ReducedBase::proving_bytes(base, k, proving_at_once) + at(n) * sizeof(RowId);  // or of one row with all
-  const auto by_candidates = [&](std::int64_t dims) { return ByteCandidates::bytes_needed(ops, base, metric, dims, cells, k, band, threads); };
+  const auto by_candidates = [&](std::int64_t dims) {
+    return ByteCandidates::bytes_needed(ops, base, metric, dims, cells, k, band, threads);
+  };
   const std::size_t in_bytes = std::max(as_bytes ? compared_rows_bytes(base, metric) + by_candidates(base.cols) : 0,
                                         reduced ? by_candidates(ReducedBase::most_dims(base.cols)) + proving : 0);
   const std::size_t searching = finding_bytes(ops, n, base.cols, dtype, metric, cells, 2, threads) +
@@ -403,7 +408,8 @@ std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metr
                                 std::max(in_cells, in_bytes);
   // Before rows are searched, the sample that cells are fitted to; always, the order of the rows, the cell of each and those near it.
   const std::size_t noted = n <= most_noting_rows ? at(n * most_noted) * sizeof(std::uint16_t) : 0;
-  const std::size_t fitting = std::max(coarse_quantizer_bytes(ops, n, base.cols, dtype, fitted), reduced ? ReducedBase::making_bytes(ops, base, k, threads) : 0);
+  const std::size_t fitting = std::max(coarse_quantizer_bytes(ops, n, base.cols, dtype, fitted),
+                                       reduced ? ReducedBase::making_bytes(ops, base, k, threads) : 0);
   return (reduced ? ReducedBase::kept_bytes(base) : 0) + at(n) * 8 + noted + at(cells) * 24 + std::max(fitting, searching);
 }
 

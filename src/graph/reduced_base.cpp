@@ -97,9 +97,10 @@ std::vector<std::size_t> ReducedBase::prove(const Ops& ops, std::span<const RowI
                                             const RunOptions& run) const {
   const std::int64_t found = among_reduced.k, k = out.k, first = std::min(found, 2 * k + 8);
   const Matrix queries = gather_rows(base_, some, run);
-  std::vector<RowId> candidates(some.size() * at(first));
-  for (std::size_t i = 0; i < some.size(); ++i) {
-    std::copy_n(among_reduced.ids.begin() + static_cast<std::int64_t>(i) * found, first, candidates.begin() + static_cast<std::int64_t>(i) * first);
+  std::vector<RowId> candidates;
+  for (std::int64_t i = 0; i < among_reduced.queries; ++i) {
+    const auto list = among_reduced.ids.begin() + i * found;
+    candidates.insert(candidates.end(), list, list + first);
   }
   ops.nearest_among(queries, base_, metric_, candidates.data(), first, k, out, run);
   // A few of the nearest are near enough to tell which others need not be looked at.

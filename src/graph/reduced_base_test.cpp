@@ -8,6 +8,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/gather.hpp"
 #include "core/random.hpp"
 #include "graph/cell_search.hpp"
 #include "graph/graph_checks.hpp"
@@ -26,7 +27,9 @@ constexpr std::int64_t k = 10;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-float unit_of(std::uint64_t stream, std::int64_t i) { return static_cast<float>(random_unit(5, stream, static_cast<std::uint64_t>(i))) - 0.5f; }
+float unit_of(std::uint64_t stream, std::int64_t i) {
+  return static_cast<float>(random_unit(5, stream, static_cast<std::uint64_t>(i))) - 0.5f;
+}
 
 // Rows that six numbers tell nearly all of; of 40 one lies far out.
 test::StridedRows low_rank(std::int64_t rows, DType dtype, std::int64_t cols = d, std::int64_t padding = 0) {
@@ -80,13 +83,7 @@ void expect_proofs(MatrixRef base, Metric metric, const std::string& what) {
   ASSERT_TRUE(reduced) << what;
   EXPECT_LE(reduced->rows().cols, ReducedBase::most_dims(base.cols)) << what;
   const std::vector<RowId> some = every(37, base.rows);
-  const Matrix queries = [&] {
-    Matrix rows(std::ssize(some), base.cols, base.dtype);
-    for (std::size_t i = 0; i < some.size(); ++i) {
-      std::copy_n(base.row_bytes(value_of(some[i])), at(base.cols) * size_of(base.dtype), rows.row<std::byte>(static_cast<std::int64_t>(i)));
-    }
-    return rows;
-  }();
+  const Matrix queries = gather_rows(base, some, {});
   Neighbors truth = reference::nearest_rows(queries, base, metric, k + 1, 0);
   std::int64_t open_before = std::ssize(some) + 1;
   for (const std::int64_t width : {k, 4 * k, 12 * k, base.rows - 1}) {
@@ -235,7 +232,7 @@ TEST(CellSearch, knows_the_truth_by_reduced_rows) {
 
 // A graph of the command or of Python: `auto`, whose recall is that of all rows, on every device the same.
 TEST(Auto, builds_by_rows_of_fewer_dimensions) {
-  for (const auto& [dtype, metric] : {std::pair(DType::u8, Metric::l2), {DType::f32, Metric::cosine}}) {
+  for (const auto& [dtype, metric] : {std::pair(DType::u8, Metric::l2), {DType::f32, Metric::cosine}, {DType::u8, Metric::hellinger}}) {
     const test::StridedRows base = low_rank(rows_of_auto, dtype);
     GraphParams params;
     params.k = k;

@@ -41,7 +41,8 @@ void less_128(MatrixRef bytes, Matrix& out, const RunOptions& run) {
   parallel_for(run, bytes.rows, 256, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
       const auto* const from = bytes.row<std::uint8_t>(i);
-      std::transform(from, from + bytes.cols, out.row<std::uint8_t>(i), [](std::uint8_t byte) { return static_cast<std::uint8_t>(byte ^ 0x80); });
+      auto* const to = out.row<std::uint8_t>(i);
+      for (std::int64_t j = 0; j < bytes.cols; ++j) to[j] = static_cast<std::uint8_t>(from[j] ^ 0x80);
     }
   });
 }
@@ -267,7 +268,8 @@ std::size_t fitted_reduction_bytes(const Ops& ops, std::int64_t sample, std::int
   const std::int64_t candidates = candidates_for(k);
   const PrepareHints hints{.k = candidates, .queries = some, .batch = some, .self = true};
   // The sample twice, products and vectors, their copies; one set prepared at a time.
-  const std::int64_t fit = fitted * (2 * d + dims * (2 * std::int64_t{sizeof(float)} + 1)) + dims * d * (8 + 2 * std::int64_t{sizeof(float)} + 1);
+  constexpr std::int64_t of_product = 2 * std::int64_t{sizeof(float)} + 1;
+  const std::int64_t fit = fitted * (2 * d + dims * of_product) + dims * d * (std::int64_t{sizeof(double)} + of_product);
   return at(fit + some * d) + at(sample * dims) + ReducedRows::encoding_bytes(sample, d) + 2 * list_bytes(some, candidates) +
          ops.cell_bytes_needed(sample, d, DType::u8, Metric::l2, 1, hints, threads);
 }
@@ -290,7 +292,8 @@ std::optional<ReducedRows> fit_reduced_rows(const Ops& ops, MatrixRef sample, st
     ReducedRows reduced = fit_to(ops, fitted, dims, most, run);
     Matrix rows(rest.rows(), dims, DType::u8);
     reduced.encode(ops, rest, rows.row<std::uint8_t>(0), nullptr, run);
-    if (missed_share(nearest, nearest_in(ops, rows, some, candidates, most <= most_seven_bits, run)) <= (2 * dims <= most_here ? most_missed : most_missed_at_last)) {
+    const double missed = missed_share(nearest, nearest_in(ops, rows, some, candidates, most <= most_seven_bits, run));
+    if (missed <= (2 * dims <= most_here ? most_missed : most_missed_at_last)) {
       reduced.stretch = stretch_of(ops, reduced.directions, run);
       return reduced;
     }

@@ -31,7 +31,8 @@ struct ReducedRows {
   void encode(const Ops& ops, MatrixRef bytes, std::uint8_t* to, float* lost, const RunOptions& run) const;
   /// Bytes that it allocates at most.
   static std::size_t encoding_bytes(std::int64_t n, std::int64_t d);
-  /// What a level is worth: rows are at least unit() (z - what both lost) apart where reduced rows are z apart. Not finite: nothing is known.
+  /// What a level is worth: rows are at least unit() (z - what both lost) apart where reduced rows are z apart. Not finite: nothing is
+  /// known.
   double unit() const { return 1 / (levels.inverse_step * stretch); }
 
   static constexpr std::int64_t most_dims = 256;
@@ -41,7 +42,8 @@ struct ReducedRows {
 bool may_reduce(std::int64_t d);
 
 /// Fits to u8 rows [n, d], a sample of 4,096 or so, levels of at most `most`: as few dimensions, a power of two and at most half of d, as
-/// have the `k` nearest of a sampled row among its 2 k + 4 nearest, but for one in 130. Nothing: there are none, or too few rows to tell.
+/// have the `k` nearest of a row (16 at most) among its 2 k + 4 nearest, but for one in 400, or, if these are the last, in 130. Nothing:
+/// there are none, or too few rows to tell.
 std::optional<ReducedRows> fit_reduced_rows(const Ops& ops, MatrixRef sample, std::int64_t k, std::uint8_t most, const RunOptions& run);
 /// Bytes that it allocates at most.
 std::size_t fitted_reduction_bytes(const Ops& ops, std::int64_t sample, std::int64_t d, std::int64_t k, int threads);
