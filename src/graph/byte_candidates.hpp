@@ -39,6 +39,8 @@ class ByteCandidates {
                                   std::int64_t band_rows, int threads);
 
   const PreparedCells& cells() const { return *cells_; }
+  /// For what is done beside the cells: of a device's memory what these leave.
+  const RunOptions& run_beside() const { return run_; }
 
   /// Lets a row have as many candidates as find so many of the true neighbours of a sample, and no fewer than before. `lists`: those of
   /// the sample's rows, `most` a row, the nearest first. False: these find fewer.

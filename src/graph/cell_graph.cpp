@@ -20,18 +20,17 @@ constexpr double exact_share = 0.4;
 
 class CellGraphBuilder {
  public:
-  CellGraphBuilder(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run)
+  CellGraphBuilder(const Ops& ops, MatrixRef base, const GraphParams& params, bool candidates, const RunOptions& run)
       : base_(base), params_(params), run_(run),
-        search_((report("cells", 0), ops), base, params.metric, params.k, params.seed, params.method == "auto", run) {
+        search_((report("cells", 0), ops), base, params.metric, params.k, params.seed, candidates, run),
+        candidates_(search_.reduced() || (candidates && ByteCandidates::exist(base.dtype, params.metric))) {
     report("cells", 1);
   }
 
   std::optional<KnnGraph> build(std::string& why_not, Neighbors* known) {
     auto [steering, measuring] = search_.draw_samples(params_.seed);
     const RecallSample steer(params_.metric, base_.rows, steering, search_.truth_of(steering, params_.k));
-    // By name, what is found among cells is exact, as it is in graphs that are built from files.
-    const bool candidates = search_.reduced() || (params_.method == "auto" && ByteCandidates::exist(base_.dtype, params_.metric));
-    const double wanted = params_.recall + (candidates ? missed_by_candidates(params_.recall, search_.reduced()) : 0);
+    const double wanted = params_.recall + (candidates_ ? missed_by_candidates(params_.recall, search_.reduced()) : 0);
     const bool enough = search_.choose_probes(steer, wanted);
     if (params_.method == "auto" && (!enough || search_.cost_share() > exact_share)) {
       why_not = join_text(enough ? "each row would look into " : "it would not do if each row looked into ", search_.probes(), " of ",
@@ -40,7 +39,7 @@ class CellGraphBuilder {
     }
     const RecallSample measure(params_.metric, base_.rows, measuring, search_.truth_of(measuring, params_.k));
     search_.widen_probes(measure, wanted);
-    if (candidates) search_.find_by_candidates(steer, measure, params_.recall);
+    if (candidates_) search_.find_by_candidates(steer, measure, params_.recall);
 
     KnnGraph graph;
     graph.metric = params_.metric;
@@ -62,6 +61,7 @@ class CellGraphBuilder {
   const GraphParams& params_;
   const RunOptions& run_;
   CellSearch search_;
+  bool candidates_;
 };
 
 }  // namespace
@@ -72,7 +72,7 @@ std::optional<KnnGraph> build_cell_graph(const Ops& ops, MatrixRef base, const G
     why_not = "the rows are few";
     return std::nullopt;
   }
-  const std::size_t needed = approximate_graph_bytes(ops, base, params, threads_of(run));
+  const std::size_t needed = approximate_graph_bytes(ops, base, without_candidates(params), threads_of(run));
   if (run.memory_bytes > 0 && needed > run.memory_bytes) {
     require(params.method == "auto", Fault::out_of_memory, "a budget of ", run.memory_bytes,
             " bytes is too small: an ivf graph of ", base.rows, " rows needs ", needed);
@@ -80,8 +80,11 @@ std::optional<KnnGraph> build_cell_graph(const Ops& ops, MatrixRef base, const G
     return std::nullopt;
   }
   require(base.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "an ivf graph has fewer than 4294967295 rows, got ", base.rows);
+  // By name, what is found among cells is exact, as it is in graphs that are built from files.
+  const bool candidates = params.method == "auto" &&
+                          (run.memory_bytes == 0 || approximate_graph_bytes(ops, base, params, threads_of(run)) <= run.memory_bytes);
   try {
-    return CellGraphBuilder(ops, base, params, run).build(why_not, known);
+    return CellGraphBuilder(ops, base, params, candidates, run).build(why_not, known);
   } catch (const Error& error) {
     // A device that cannot hold all cells may still hold blocks of rows.
     if (params.method != "auto" || error.fault() != Fault::out_of_memory) throw;

@@ -19,6 +19,7 @@ constexpr std::int64_t least_probes_of_candidates = 2;
 constexpr std::int64_t least_probes_of_candidates = 8;  // fewer are searched in the time that bytes are made and looked at
 #endif
 constexpr std::int64_t most_by_themselves = 16;  // rows; so few are compared with all others before cells of these are made
+constexpr std::int64_t others_at_once = std::int64_t{1} << 12;  // of all rows, that one row is compared with
 constexpr std::int64_t proving_at_once = std::int64_t{1} << 18;  // neighbours among reduced rows
 constexpr std::int64_t most_noted = 32;  // cells near a row, when it looks for its own among all
 constexpr std::int64_t most_noting_rows = std::int64_t{1} << 18;  // more look for their own in some regions, or take more memory than time
@@ -31,19 +32,25 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 std::int64_t cell_count(std::int64_t n) { return std::max<std::int64_t>(1, n / rows_a_cell); }
 
+// All rows, as one is compared with them: parts of so many, each for a thread.
+struct PartsOfAll {
+  PartsOfAll(std::int64_t n, std::int64_t k) : rows(std::max(others_at_once, 2 * k)), count((n + rows - 1) / rows) {}
+  std::int64_t rows, count;
+};
+
 }  // namespace
 
 CellSearch::CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::uint64_t seed, bool reduce,
                        const RunOptions& run)
     : ops_(ops), base_(base), metric_(metric), k_(k), seed_(seed), run_(run), finder_run_(run), cells_run_(run), n_(base.rows),
       near_(base), near_metric_(metric) {
-  // Of a device's memory an eighth for each of two finders, the rest for the rows.
-  finder_run_.device_memory_bytes /= 8;
-  cells_run_.device_memory_bytes -= 2 * finder_run_.device_memory_bytes;
   // What the host needs was counted as a whole.
   finder_run_.memory_bytes = cells_run_.memory_bytes = 0;
   const Progress::Quiet quiet(run_.progress);
-  if (reduce) reduced_ = ReducedBase::make(ops, base, metric, k, seed, finder_run_);
+  if (reduce) reduced_ = ReducedBase::make(ops, base, metric, k, seed, cells_run_);
+  // Of a device's memory an eighth for each of two finders, the rest for the rows.
+  finder_run_.device_memory_bytes /= 8;
+  cells_run_.device_memory_bytes -= 2 * finder_run_.device_memory_bytes;
   if (reduced_) {
     near_ = reduced_->rows();
     near_metric_ = Metric::l2;
@@ -51,7 +58,7 @@ CellSearch::CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64
   divide(seed);
   split_large_cells();
   if (reduced_ && reduced_->proves()) {
-    prepare_candidates(near_, near_metric_);
+    prepare_candidates();
   } else {
     prepare();
   }
@@ -150,7 +157,7 @@ Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) {
   Neighbors nearest(std::ssize(rows), k);
   std::vector<std::int64_t> open(rows.size());  // places of those that are not known yet
   std::iota(open.begin(), open.end(), 0);
-  const auto search = [&](std::int64_t at_once, auto&& search_some) {
+  const auto search_open = [&](std::int64_t at_once, auto&& search_some) {
     std::vector<std::int64_t> left;
     for (std::span<const std::int64_t> todo = open; !todo.empty(); todo = todo.subspan(std::min(todo.size(), at(at_once)))) {
       const auto places = todo.first(std::min(todo.size(), at(at_once)));
@@ -168,30 +175,34 @@ Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) {
   // Few neighbours prove what is nearest to most rows, more what is nearest to most others.
   for (const int pass : {0, 1}) {
     const std::int64_t proving = reduced_->proving(k, pass);
-    search(std::max<std::int64_t>(1, proving_at_once / proving), [&](std::span<const RowId> some, Neighbors& found) {
+    search_open(std::max<std::int64_t>(1, proving_at_once / proving), [&](std::span<const RowId> some, Neighbors& found) {
       const Neighbors among = nearest_in_all(candidates_->cells(), reduced_->rows(), some, proving);
-      return reduced_->prove(ops_, some, among, NeighborsOut(found), run_);
+      return reduced_->prove(ops_, some, among, NeighborsOut(found), candidates_->run_beside());
     });
   }
   if (std::ssize(open) > most_by_themselves) prepare();
-  search(most_sampled, [&](std::span<const RowId> some, Neighbors& found) {
+  search_open(most_sampled, [&](std::span<const RowId> some, Neighbors& found) {
     found = cells_ ? nearest_in_all(*cells_, base_, some, k) : nearest_of_all(some, k);
     return std::vector<std::size_t>();
   });
   return nearest;
 }
 
-// Each row with all others.
+// Each row with all others: the nearest of each part of these, and of them the nearest.
 Neighbors CellSearch::nearest_of_all(std::span<const RowId> rows, std::int64_t k) const {
-  Neighbors nearest(std::ssize(rows), k);
-  std::vector<RowId> others(at(n_));
+  const PartsOfAll parts(n_, k);
+  const RunOptions& run = candidates_->run_beside();
+  Neighbors nearest(std::ssize(rows), k), of_parts(parts.count, k);
+  std::vector<RowId> others(at(parts.count * parts.rows), no_row);
   for (std::int64_t i = 0; i < nearest.queries; ++i) {
     for (std::int64_t row = 0; row < n_; ++row) others[at(row)] = RowId{row} == rows[at(i)] ? no_row : RowId{row};
+    const Matrix asking = gather_rows(base_, std::vector<RowId>(at(parts.count), rows[at(i)]), run);
+    ops_.nearest_among(asking, base_, metric_, others.data(), parts.rows, k, NeighborsOut(of_parts), run);
     NeighborsOut out(nearest);
     out.ids += i * k;
     out.distances += i * k;
     out.rows = 1;
-    ops_.nearest_among(gather_rows(base_, rows.subspan(at(i), 1), run_), base_, metric_, others.data(), n_, k, out, run_);
+    ops_.nearest_among(asking.ref().slice(0, 1), base_, metric_, of_parts.ids.data(), parts.count * k, k, out, run);
   }
   return nearest;
 }
@@ -221,8 +232,11 @@ Neighbors CellSearch::nearest_in_all(const PreparedCells& prepared, MatrixRef pr
   return nearest;
 }
 
-void CellSearch::prepare_candidates(MatrixRef bytes, Metric of_bytes) {
-  candidates_.emplace(ops_, base_, metric_, bytes, of_bytes, CellRows{order_, begins_}, k_, band_rows(), cells_run_);
+MatrixRef CellSearch::bytes() const { return reduced_ ? near_ : compared_->rows(); }
+
+void CellSearch::prepare_candidates() {
+  const Metric of_bytes = reduced_ ? near_metric_ : compared_->metric();
+  candidates_.emplace(ops_, base_, metric_, bytes(), of_bytes, CellRows{order_, begins_}, k_, band_rows(), cells_run_);
 }
 
 void CellSearch::find_by_candidates(const RecallSample& steer, const RecallSample& measure, double recall) {
@@ -231,14 +245,13 @@ void CellSearch::find_by_candidates(const RecallSample& steer, const RecallSampl
   if (!candidates_) {
     cells_.reset();
     if (!reduced_) compared_ = compared_rows(base_, {}, metric_, most_seven_bits, seed_, cells_run_);
-    prepare_candidates(reduced_ ? near_ : compared_->rows(), reduced_ ? near_metric_ : compared_->metric());
+    prepare_candidates();
   }
-  const MatrixRef bytes = reduced_ ? near_ : compared_->rows();
-  if (!find_by(steer, bytes, recall) || !find_by(measure, bytes, recall)) prepare();
+  if (!find_by(steer, recall) || !find_by(measure, recall)) prepare();
 }
 
 // Of what a sample's rows should find in the cells that they look into, candidates may miss some.
-bool CellSearch::find_by(const RecallSample& sample, MatrixRef bytes, double recall) {
+bool CellSearch::find_by(const RecallSample& sample, double recall) {
   const auto& rows = sample.rows();
   const std::int64_t width = probes() + 1;
   std::vector<RowId> own, probes;
@@ -261,7 +274,7 @@ bool CellSearch::find_by(const RecallSample& sample, MatrixRef bytes, double rec
     }
   }
   Neighbors lists(std::ssize(rows), ByteCandidates::most(k_, n_));
-  ops_.nearest_in_cells(candidates_->cells(), gather_rows(bytes, rows, run_), probes.data(), width, lists.k, NeighborsOut(lists), run_,
+  ops_.nearest_in_cells(candidates_->cells(), gather_rows(bytes(), rows, run_), probes.data(), width, lists.k, NeighborsOut(lists), run_,
                         rows.data());
   const double missed = missed_by_candidates(recall, reduced()) * static_cast<double>(wanted);
   return candidates_->widen(sample, lists, reached - static_cast<std::int64_t>(missed));
@@ -397,7 +410,9 @@ std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metr
   const std::size_t in_cells = ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads);
   const bool as_bytes = candidates && ByteCandidates::exist(dtype, metric);
   const bool reduced = candidates && ReducedBase::may_exist(base.cols, metric);
-  const std::size_t proving = ReducedBase::proving_bytes(base, k, proving_at_once) + at(n) * sizeof(RowId);  // or of one row with all
+  const PartsOfAll parts(n, k);
+  const std::size_t proving = ReducedBase::proving_bytes(base, k, proving_at_once) + at(parts.count * parts.rows) * sizeof(RowId) +
+                              at(parts.count * base.cols) * size_of(dtype) + list_bytes(parts.count, k);
   const auto by_candidates = [&](std::int64_t dims) {
     return ByteCandidates::bytes_needed(ops, base, metric, dims, cells, k, band, threads);
   };

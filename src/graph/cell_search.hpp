@@ -64,8 +64,9 @@ class CellSearch {
   void divide(std::uint64_t seed);
   void split_large_cells();
   void prepare();
-  void prepare_candidates(MatrixRef bytes, Metric of_bytes);
-  bool find_by(const RecallSample& sample, MatrixRef bytes, double recall);
+  MatrixRef bytes() const;
+  void prepare_candidates();
+  bool find_by(const RecallSample& sample, double recall);
   Neighbors nearest_in_all(const PreparedCells& cells, MatrixRef prepared_rows, std::span<const RowId> rows, std::int64_t k) const;
   Neighbors nearest_of_all(std::span<const RowId> rows, std::int64_t k) const;
   std::int64_t band_rows() const;
@@ -93,7 +94,7 @@ class CellSearch {
   std::int64_t noted_width_ = 0;
   std::vector<std::uint16_t> noted_;    // [n, noted width] the nearest cells of each row, the nearest first
   std::unique_ptr<PreparedCells> cells_;      // of the base; null: there are candidates
-  std::optional<ComparedRows> compared_;      // among which these are found, unless it is in fewer dimensions
+  std::optional<ComparedRows> compared_;      // among which these are found, unless it is among rows of fewer dimensions
   std::optional<ByteCandidates> candidates_;
   ProbeChoice probes_;
   std::optional<NearCellFinder> finder_;

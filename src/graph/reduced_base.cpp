@@ -25,11 +25,13 @@ constexpr double safety = 1e-5;  // canonical distances are float32
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // As far as rows at this canonical distance are from each other as the bytes see them; nothing is known of other metrics.
-double radius_of(Metric metric, float distance) {
+double radius_of(Metric metric, float rounded) {
+  // What became 0 was less than the next.
+  const auto distance = static_cast<double>(std::nextafter(rounded, std::numeric_limits<float>::infinity()));
   switch (metric) {
-    case Metric::l2: return std::sqrt(static_cast<double>(distance));
-    case Metric::euclidean: return static_cast<double>(distance);
-    case Metric::cosine: return std::sqrt(2 * static_cast<double>(distance) + 1e-6);
+    case Metric::l2: return std::sqrt(distance);
+    case Metric::euclidean: return distance;
+    case Metric::cosine: return std::sqrt(2 * distance + 1e-6);
     default: return std::numeric_limits<double>::infinity();
   }
 }
@@ -72,14 +74,15 @@ std::optional<ReducedBase> ReducedBase::make(const Ops& ops, MatrixRef base, Met
   for (std::int64_t begin = 0; begin < base.rows; begin += rows_at_once) {
     const MatrixRef part = base.slice(begin, std::min(base.rows, begin + rows_at_once));
     std::uint8_t* const to = made.rows_.row<std::uint8_t>(begin);
-    std::vector<float> lost(at(part.rows)), of_bytes(at(part.rows));
+    std::vector<float> lost(at(part.rows));
+    std::vector<double> of_bytes(at(part.rows));
     if (are_bytes) {
       reduced->encode(ops, part, to, lost.data(), run);
     } else {
       reduced->encode(ops, form.encode(part, run, of_bytes.data()), to, lost.data(), run);
     }
     for (std::size_t i = 0; i < lost.size(); ++i) {
-      made.lost_ = std::max(made.lost_, made.unit_ * static_cast<double>(lost[i]) + static_cast<double>(of_bytes[i]));
+      made.lost_ = std::max(made.lost_, made.unit_ * static_cast<double>(lost[i]) + of_bytes[i]);
     }
   }
   return made;
@@ -112,7 +115,10 @@ std::vector<std::size_t> ReducedBase::prove(const Ops& ops, std::span<const RowI
     const double radius = radius_of(metric_, out.distances[(static_cast<std::int64_t>(i) + 1) * k - 1]);
     std::int64_t count = first;
     while (count < found && !(least_distance(static_cast<double>(squares[count])) > radius)) ++count;
-    if (count == found && found < base_.rows - 1) unproven.push_back(i);
+    if (count == found && found < base_.rows - 1) {
+      unproven.push_back(i);
+      continue;
+    }
     std::copy_n(among_reduced.ids.begin() + place, count, candidates.begin() + place);
   }
   ops.nearest_among(queries, base_, metric_, candidates.data(), found, k, out, run);

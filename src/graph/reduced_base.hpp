@@ -43,7 +43,7 @@ class ReducedBase {
   /// How many neighbours among the reduced rows are to prove which are the k nearest: at a first try, or at a second.
   std::int64_t proving(std::int64_t k, int pass) const;
   /// The k nearest others of some rows, by the base's metric, from their nearest others among the reduced rows, more than k each. Returns
-  /// the places of those rows of which these do not prove that they are the nearest.
+  /// the places of those rows of which these do not prove it, and whose lists stay empty.
   std::vector<std::size_t> prove(const Ops& ops, std::span<const RowId> some, const Neighbors& among_reduced, NeighborsOut out,
                                  const RunOptions& run) const;
   /// Bytes that `prove` and its lists take at most, of rows with so many neighbours together.

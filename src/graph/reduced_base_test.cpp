@@ -10,6 +10,7 @@
 
 #include "core/gather.hpp"
 #include "core/random.hpp"
+#include "graph/approximate.hpp"
 #include "graph/cell_search.hpp"
 #include "graph/graph_checks.hpp"
 
@@ -156,8 +157,10 @@ TEST(ReducedBase, few_neighbors_prove_most) {
   ASSERT_TRUE(reduced);
   const std::vector<RowId> some = every(37, n);
   Neighbors found(std::ssize(some), k);
-  const auto unproven = reduced->prove(ops, some, among(reduced->rows(), some, n / 4), NeighborsOut(found), {});
+  const auto unproven = reduced->prove(ops, some, among(reduced->rows(), some, reduced->proving(k, 0)), NeighborsOut(found), {});
   EXPECT_LT(std::ssize(unproven), std::ssize(some) / 2);
+  // Of a row of which nothing is proved, nothing is told.
+  for (const std::size_t i : unproven) EXPECT_EQ(found.ids[i * at(k)], no_row);
 }
 
 TEST(ReducedBase, holds_for_rows_beyond_all_levels_equal_rows_and_rows_without_a_direction) {
@@ -170,6 +173,17 @@ TEST(ReducedBase, holds_for_rows_beyond_all_levels_equal_rows_and_rows_without_a
     }
   }
   expect_proofs(wild, Metric::l2, "wild");
+  // Distances that float32 takes for 0: a tie, which the smaller numbers win.
+  test::StridedRows minute = low_rank(n, DType::f32);
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = 0; j < d; ++j) minute.set(i, j, minute.ref().row<float>(i)[j] * 1e-25f);
+  }
+  const auto small = ReducedBase::make(ops_of("cpu"), minute, Metric::l2, k, 3, {});
+  ASSERT_TRUE(small);
+  const std::vector<RowId> first = {RowId{0}};
+  Neighbors found(1, k);
+  const auto unproven = small->prove(ops_of("cpu"), first, among(small->rows(), first, n / 2), NeighborsOut(found), {});
+  EXPECT_EQ(unproven, std::vector<std::size_t>{0});
   test::StridedRows equal(n, d, DType::u8, 0);
   for (std::int64_t i = 0; i < n; ++i) {
     for (std::int64_t j = 0; j < d; ++j) equal.set(i, j, 7);
@@ -228,6 +242,29 @@ TEST(CellSearch, knows_the_truth_by_reduced_rows) {
     EXPECT_EQ(got.ids, want.ids) << name_of(metric);
     EXPECT_EQ(got.distances, want.distances) << name_of(metric);
   }
+}
+
+// What saves time takes memory: where there is none for it, cells do without.
+TEST(Auto, does_without_candidates_in_little_memory) {
+  const test::StridedRows base = low_rank(rows_of_auto, DType::u8);
+  GraphParams params;
+  params.k = k;
+  params.recall = recall;
+  RunOptions run{.threads = 1};
+  const Ops& ops = ops_of("cpu");
+  run.memory_bytes = approximate_graph_bytes(ops, base, params, 1);
+  EXPECT_NE(build_graph(base, params, run).method.find(" candidates by "), std::string::npos);
+  const std::size_t least = approximate_graph_bytes(ops, base, without_candidates(params), 1);
+  ASSERT_LT(least, run.memory_bytes--);
+  for (const std::size_t budget : {run.memory_bytes, least}) {
+    run.memory_bytes = budget;
+    const KnnGraph graph = build_graph(base, params, run);
+    EXPECT_TRUE(graph.method.starts_with("ivf: ")) << graph.method;
+    EXPECT_EQ(graph.method.find(" candidates by "), std::string::npos) << graph.method;
+    EXPECT_GE(graph.recall.value, recall);
+  }
+  run.memory_bytes = least - 1;
+  EXPECT_TRUE(build_graph(base, params, run).exact);
 }
 
 // A graph of the command or of Python: `auto`, whose recall is that of all rows, on every device the same.

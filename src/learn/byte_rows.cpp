@@ -58,29 +58,31 @@ ByteRows fit_byte_rows(MatrixRef sample, Metric metric, std::uint8_t most) {
   return fit;
 }
 
-Matrix ByteRows::encode(MatrixRef rows, const RunOptions& run, float* lost) const {
+Matrix ByteRows::encode(MatrixRef rows, const RunOptions& run, double* lost) const {
   Matrix bytes = threaded_matrix(rows.rows, rows.cols, DType::u8, run);
   parallel_for(run, rows.rows, 256, [&](std::int64_t begin, std::int64_t end, int) {
     std::vector<float> floats(static_cast<std::size_t>(rows.cols));
     std::vector<double> x(floats.size());
     const double first = low, scale = inverse_step, last = most;  // `to` may alias members
     const double step = scale > 0 ? 1 / scale : 0;
+    // NaN becomes 0.
+    const auto above_first = [&](double value) {
+      const double level = (value - first) * scale;
+      return level > 0 ? level : 0.0;
+    };
     for (std::int64_t i = begin; i < end; ++i) {
       load(rows, form, i, floats.data(), x.data());
       auto* const to = bytes.row<std::uint8_t>(i);
       for (std::size_t j = 0; j < x.size(); ++j) {
-        const double level = (x[j] - first) * scale;
-        // NaN becomes 0.
-        to[j] = static_cast<std::uint8_t>(static_cast<int>(level > 0 ? std::min(level + 0.5, last) : 0.0));
+        to[j] = static_cast<std::uint8_t>(static_cast<int>(std::min(above_first(x[j]) + 0.5, last)));
       }
       if (!lost) continue;
       double square = 0;
       for (std::size_t j = 0; j < x.size(); ++j) {
-        const double level = (x[j] - first) * scale;
-        const double apart = (level > 0 ? std::min(level, last) : 0.0) - to[j];
+        const double apart = std::min(above_first(x[j]), last) - to[j];
         square += apart * apart;
       }
-      lost[i] = static_cast<float>(std::sqrt(square) * step);
+      lost[i] = std::sqrt(square) * step;
     }
   });
   return bytes;

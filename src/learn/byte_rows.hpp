@@ -28,7 +28,7 @@ struct ByteRows {
 
   /// `lost` [n], where it is asked for: what rounding moves a row by, in its form and by l2. Before, elements beyond the levels are brought to
   /// the last of these, which brings no two rows further apart.
-  Matrix encode(MatrixRef rows, const RunOptions& run, float* lost = nullptr) const;
+  Matrix encode(MatrixRef rows, const RunOptions& run, double* lost = nullptr) const;
 };
 
 /// Whether `metric` has such a form: all but inner_product, and the metrics of packed bits.

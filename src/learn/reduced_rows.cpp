@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "core/gather.hpp"
 #include "core/random.hpp"
-#include "core/threaded_memory.hpp"
 #include "core/threads.hpp"
 #include "learn/orthonormal.hpp"
 #include "ops/merge_lists.hpp"

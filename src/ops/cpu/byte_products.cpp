@@ -35,7 +35,7 @@ void byte_products(const CodeKernels& kernels, MatrixRef rows, MatrixRef directi
     }
   }
   const std::vector<std::int32_t> no_terms(at(groups * group_rows));
-  parallel_for(run, rows.rows, 16 * rows_at_once, [&](std::int64_t begin, std::int64_t end, int) {
+  parallel_blocks(run, rows.rows, 16 * rows_at_once, [&](std::int64_t begin, std::int64_t end) {
     std::vector<std::int8_t> asking(at(rows_at_once * stride));
     std::vector<std::int32_t> zeros(at(rows_at_once)), sums(at(std::min(groups, most_groups) * rows_at_once * group_rows));
     for (std::int64_t first = begin; first < end; first += rows_at_once) {

@@ -198,7 +198,7 @@ class CpuOps : public Ops {
     require_pairs(queries, base, metric, width);
     const PairDistance pair = pair_for(base, metric);
     const ListWriter writer(metric, 0, {});
-    parallel_for(run, queries.rows, 16, [&](std::int64_t begin, std::int64_t end, int) {
+    parallel_blocks(run, queries.rows, 16, [&](std::int64_t begin, std::int64_t end) {
       std::vector<float> x(static_cast<std::size_t>(base.cols)), y(x);
       std::vector<PackedNeighbor> keys;
       const std::int64_t row_bytes = base.cols * static_cast<std::int64_t>(size_of(base.dtype));
