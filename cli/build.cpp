@@ -130,15 +130,15 @@ void add_build_command(Command app, Request& request) {
                   "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz) .h5, or a folder of shards")
       .required();
   command.add_option("-o,--output", options->output, "the index, OUT.gknn").required();
-  command.add_option("--index", options->recipe, "IVF1024,Flat: 1,024 inverted lists of full vectors; IVF,Flat: 4 sqrt(n) of them; Flat: one of all rows; IVF1024,PQ32: of product codes of 32 bytes, of 6 or 4 bits a part IVF1024,PQ40x6, IVF1024,PQ64x4; IVF1024,PQ32,RFlat: "
+  const Option index = command.add_option("--index", options->recipe, "IVF1024,Flat: 1,024 inverted lists of full vectors; IVF,Flat: 4 sqrt(n) of them; Flat: one of all rows; IVF1024,PQ32: of product codes of 32 bytes, of 6 or 4 bits a part IVF1024,PQ40x6, IVF1024,PQ64x4; IVF1024,PQ32,RFlat: "
                      "with full vectors behind them; IVF1024,SQ8: of a byte a dimension, SQfp16 and SQbf16: two, SQ4, SQ6, SQ8d: of 4, 6 or 8 bits fitted to each dimension; "
                      "IVF1024,RaBitQ4 (1 to 8 bits a dimension after a random rotation); before the lists of any a transform: OPQ32, OPQ32_64 (to 64 dimensions), PCA64, PCAR64 (rotated), PCAW64 (whitened), RR, RR64, "
                      "as in PCA48,IVF1024,SQ8,RFlat (default: IVF,Flat)");
   const Option recall = command.add_option("--recall", options->recall, "makes the index that finds this share of the nearest quickest, above 0 and at most 1, unless --index says which; what it finds is "
                                            "measured and kept in it. Exit code 4 where that is less");
   command.add_option("-k", options->curve.k, "of --recall: neighbours of each query").show_default().needs(recall);
-  const Option qps_first = command.add_flag("--qps-first", "of --recall: the most queries a second (the default)").needs(recall);
-  command.add_flag("--memory-first", options->memory_first, "of --recall: the least memory that does it").excludes(qps_first).needs(recall);
+  const Option qps_first = command.add_flag("--qps-first", "of --recall: the most queries a second (the default)").needs(recall).excludes(index);
+  command.add_flag("--memory-first", options->memory_first, "of --recall: the least memory that does it").excludes(qps_first).needs(recall).excludes(index);
   command.add_option("--queries", options->curve.queries, "of --recall: queries to measure with (default: rows of BASE, held out)")
       .needs(recall);
   command.add_option("--ids", options->ids, "what rows are called: .npy (i64), .ibin or .ivecs (default: 0, 1, ...)");

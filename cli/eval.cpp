@@ -28,7 +28,7 @@ struct EvalOptions {
   std::filesystem::path truth_distances;
   std::filesystem::path base;
   std::optional<std::int64_t> at;
-  std::int64_t sample = 10000;
+  std::optional<std::int64_t> sample;
   std::optional<double> floor;
 };
 
@@ -38,8 +38,8 @@ void check_arguments(const EvalOptions& options) {
   require(options.base.empty() || options.result.extension() == ".knng", Fault::invalid_argument,
           "--base goes with a .knng graph; a result is compared with --truth");
   require(!options.at || *options.at >= 1, Fault::invalid_argument, "-k must be at least 1, got ", options.at.value_or(0));
-  require(options.sample >= 1, Fault::invalid_argument, "--sample must be at least 1, got ",
-          options.sample);
+  require(options.sample.value_or(1) >= 1, Fault::invalid_argument, "--sample must be at least 1, got ", options.sample.value_or(0));
+  require(!options.sample || options.truth.empty(), Fault::invalid_argument, "--sample goes with --base: of a result all rows are compared");
   require(!options.floor || (*options.floor >= 0 && *options.floor <= 1), Fault::invalid_argument, "--recall must be from 0 to 1, got ",
           options.floor.value_or(0));
   require(options.base.empty() || (options.distances.empty() && options.truth_distances.empty()), Fault::invalid_argument,
@@ -163,7 +163,7 @@ void evaluate_graph(const EvalOptions& options, Session& session) {
   record.metric = name_of(graph.metric);
   record.exact = graph.exact;
   record.recall = session.timed("search a sample", record.seconds.evaluate, [&] {
-    return sampled_recall(graph, base.matrix(), options.sample, options.common.seed, session.run());
+    return sampled_recall(graph, base.matrix(), options.sample.value_or(10000), options.common.seed, session.run());
   });
   print_recall(session, *record.recall);
 }
@@ -195,8 +195,7 @@ void add_eval_command(Command app, Request& request) {
                      "distances of the truth, where its file has none");
   command.add_option("--base", options->base,
                      "vectors of a graph: compares a sample of its rows with an exact search");
-  command.add_option("--sample", options->sample, "rows looked at with --base")
-      .show_default();
+  command.add_option("--sample", options->sample, "rows looked at with --base (default: 10000)");
   command.add_option("-k", options->at, "compare the first k (default: all that there are, on both sides)");
   command.add_option("--recall", options->floor,
                      "the recall asked for, 0 to 1: exit code 4 if it is missed");

@@ -29,6 +29,7 @@ void check_arguments(const SearchOptions& options) {
           options.verify);
   require(!options.radius || (options.verify == 0 && options.report.empty()),
           Fault::invalid_argument, "--verify and --report need -k, not --radius");
+  require(options.image.empty() || !options.report.empty(), Fault::invalid_argument, "--image belongs to --report");
   require(!options.queries.empty() || is_hdf5(options.base), Fault::invalid_argument,
           "--queries is needed unless BASE is a HDF5 file with a data set 'test'");
   check_apart({options.base, options.queries, options.only, options.except, options.only_bits},

@@ -32,6 +32,7 @@ void check_arguments(const SearchOptions& options) {
   require(!options.recall || (!options.nprobe && !options.refine && !options.radius), Fault::invalid_argument,
           "--recall is instead of --nprobe and --refine, and of -k neighbours");
   require(options.sample.value_or(0) >= 0, Fault::invalid_argument, "--sample must be at least 0, got ", options.sample.value_or(0));
+  require(!options.radius || !options.sample, Fault::invalid_argument, "--sample measures the recall of -k neighbours, not of --radius");
   require(!options.queries.empty(), Fault::invalid_argument, "--queries is needed");
 }
 

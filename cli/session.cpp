@@ -7,6 +7,13 @@
 
 namespace gigaknn::cli {
 
+Session::Session(const CommonOptions& options, const std::string& command_line)
+    : options(checked(options)), record(make_record(command_line, options)), watch(options.quiet) {
+  if (!options.device_memory.empty() && options.device.starts_with("cpu")) {
+    note("--device-memory is not used: " + options.device + " has the host's memory, which is --memory's");
+  }
+}
+
 RunOptions Session::run() {
   RunOptions run;
   run.threads = options.thread_count();

@@ -16,10 +16,7 @@ namespace gigaknn::cli {
 class Session {
  public:
   /// Checks the options; takes over the signals. Throws Error as `CommonOptions::check`.
-  Session(const CommonOptions& options, const std::string& command_line)
-      : options(checked(options)),
-        record(make_record(command_line, options)),
-        watch(options.quiet) {}
+  Session(const CommonOptions& options, const std::string& command_line);
 
   const CommonOptions options;
   RunRecord record;

@@ -65,7 +65,7 @@ struct PlanOptions {
   GraphParams graph;
   std::int64_t rows = 0;
   std::int64_t dim = 0;
-  std::string dtype = "f32";
+  std::string dtype;  // if none is said, f32
   bool measure = false;
 };
 
@@ -78,9 +78,10 @@ DType dtype_of(const std::string& name) {
 
 int run_plan_command(const PlanOptions& options) {
   options.common.check();
-  const bool imagined = options.rows > 0 || options.dim > 0;
-  require(imagined == options.base.empty(), Fault::invalid_argument, "plan needs BASE, or --rows and --dim of one that is not there");
-  require(!imagined || (options.rows > 0 && options.dim > 0), Fault::invalid_argument, "--rows and --dim go together");
+  const bool imagined = options.rows != 0 || options.dim != 0 || !options.dtype.empty();
+  require(imagined == options.base.empty(), Fault::invalid_argument, "plan needs BASE, or --rows, --dim and --dtype of one that is not there");
+  require(!imagined || (options.rows > 0 && options.dim > 0), Fault::invalid_argument, "--rows and --dim go together and are at least 1, got ",
+          options.rows, " and ", options.dim);
   require(!imagined || options.output.empty(), Fault::invalid_argument, "a plan that is to be run needs BASE");
   require(options.output.empty() || options.output.extension() == ".knng", Fault::invalid_argument,
           "a graph is written to a .knng file, not to ", options.output.string());
@@ -94,7 +95,7 @@ int run_plan_command(const PlanOptions& options) {
   graph.allow_nonfinite = options.common.allow_nonfinite;
   const PlanParams params =
       plan_params(options.common, options.tasks, options.base, options.output.empty() ? "OUT.knng" : options.output, graph);
-  GraphPlan plan = imagined ? make_plan(params, options.rows, options.dim, dtype_of(options.dtype)) : make_plan(params);
+  GraphPlan plan = imagined ? make_plan(params, options.rows, options.dim, dtype_of(options.dtype.empty() ? "f32" : options.dtype)) : make_plan(params);
   require(!options.measure || !imagined, Fault::invalid_argument, "--measure needs BASE");
   if (options.measure) {
     RunOptions run;
@@ -235,7 +236,7 @@ void add_plan_command(Command app, Request& request) {
   command.add_option("-o,--output", options->output, "write the plan of this graph, to OUT.knng.work/plan.txt");
   command.add_option("--rows", options->rows, "without BASE: its rows");
   command.add_option("--dim", options->dim, "without BASE: its columns");
-  command.add_option("--dtype", options->dtype, "without BASE: its type, one of f32 f16 bf16 u8 i8").show_default();
+  command.add_option("--dtype", options->dtype, "without BASE: its type, one of f32 f16 bf16 u8 i8 (default: f32)");
   command.add_flag("--measure", options->measure, "look at a sample to tell the time; takes about a tenth of it");
   add_metric_option(command, options->common);
   add_task_options(command, options->tasks);

@@ -175,6 +175,7 @@ class BadInput(CliTest):
         self.refuse_graph("--image", "4x4", "--report", "r.html", code=2, says=("4x4", "16", "6"))
         self.refuse_graph("--image", "four", "--report", "r.html", code=2, says="four")
         self.refuse_graph("--image", "2x3", code=2, says="--image belongs to --report")
+        self.refuse_search("--image", "2x3", code=2, says="--image belongs to --report")
 
     # --- outputs
 
@@ -230,6 +231,19 @@ class BadInput(CliTest):
         self.assert_refused("search", "base.fbin", "--queries", "queries.fbin", "-o", "out.ibin", code=2, says="-k")
         self.refuse_search("--radius", "2", code=2, says="--radius")
 
+    def test_options_that_would_do_nothing_are_refused_or_named(self):
+        self.run_cli("build", "base.fbin", "--index", "IVF2,Flat", "-o", "base.gknn")
+        self.assert_refused("search", "base.gknn", "--queries", "queries.fbin", "--radius", 1, "--sample", 5, "-o", "out.range", code=2,
+                            says=("--sample", "--radius"), outputs=("out.range",))
+        for first in ("--memory-first", "--qps-first"):
+            self.assert_refused("build", "base.fbin", "--index", "IVF2,Flat", "--recall", 0.9, first, "-o", "out.gknn", code=2, says=("--index", first),
+                                outputs=("out.gknn",))
+        self.assert_refused("plan", "base.fbin", "--dtype", "u8", code=2, says="--dtype")
+        self.assert_refused("plan", "base.fbin", "--rows=-5", code=2, says="--rows")
+        self.assert_refused("plan", "--rows=-5", "--dim", 4, code=2, says="-5")
+        run = self.run_cli("graph", "base.fbin", "-k", 3, "-o", "out.knng", "--device-memory", "1GiB")
+        self.assertIn("--device-memory is not used", run.stderr)
+
     # --- the other commands
 
     def test_bad_rows_of_convert_are_refused(self):
@@ -268,6 +282,7 @@ class BadInput(CliTest):
         self.assert_refused("eval", "a.ibin", code=2, says="--truth")
         self.assert_refused("eval", "a.ibin", "--base", "base.fbin", code=2, says=".knng")
         self.assert_refused("eval", "a.ibin", "--truth", "a.ibin", "-k", 3, code=2, says="3")
+        self.assert_refused("eval", "a.ibin", "--truth", "a.ibin", "--sample", 3, code=2, says=("--sample", "--base"))
 
 
 if __name__ == "__main__":
