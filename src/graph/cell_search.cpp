@@ -12,7 +12,6 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::int64_t most_sampled = 1024;  // rows that steer, or that measure
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t least_probes_of_candidates = 2;
 #else

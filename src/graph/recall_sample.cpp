@@ -17,7 +17,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(std::int64_t n, std::uint64_t seed) {
   const std::int64_t rows =
-      std::min((n + 1) / 2, std::clamp<std::int64_t>(std::min(n / 128, (std::int64_t{1} << 29) / n), 256, 1024));
+      std::min((n + 1) / 2, std::clamp<std::int64_t>(std::min(n / 128, (std::int64_t{1} << 29) / n), 256, most_sampled));
   std::vector<RowId> steering, measuring;
   // Every second one steers: both are spread alike.
   for (const std::int64_t place : sample_rows(n, 2 * rows, seed ^ 0x5EED)) {

@@ -45,6 +45,9 @@ class RecallSample {
   Neighbors truth_;
 };
 
+/// Rows that steer, or that measure, at most: more take longer to compare with all than the probes take that a narrower interval saves.
+inline constexpr std::int64_t most_sampled = 512;
+
 /// Places of rows that steer how a graph of `n` rows is built, and of rows that measure it, drawn by `seed` from an order of the rows
 /// in which neighbours are near each other, if there is one. How many, `n` alone tells, so that no result depends on time.
 std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(std::int64_t n, std::uint64_t seed);

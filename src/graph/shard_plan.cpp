@@ -11,6 +11,7 @@
 #include "core/threads.hpp"
 #include "graph/descent.hpp"
 #include "graph/probes.hpp"
+#include "graph/recall_sample.hpp"
 #include "learn/coarse_quantizer.hpp"
 #include "ops/merge_lists.hpp"
 
@@ -27,7 +28,7 @@ constexpr std::int64_t many_rows = std::int64_t{1} << 20;
 constexpr std::size_t share_of_threads = 8;
 constexpr double most_of_threads = 0.05;  // of the time, for blocks and chunks that are smaller for them
 constexpr std::int64_t usual_threads = 2, most_threads = 64;
-constexpr std::int64_t sampled_rows = 2048;
+constexpr std::int64_t sampled_rows = 2 * most_sampled;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 

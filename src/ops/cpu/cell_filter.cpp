@@ -95,12 +95,14 @@ struct CellFilter::Part {
 /// Which of a cell's rows look into the own cells of a block's queries.
 struct CellFilter::Looks {
 #ifdef GIGAKNN_TINY_TILES
-  static constexpr std::uint8_t none = 3;
+  static constexpr int most_bits = 3;
 #else
-  static constexpr std::uint8_t none = 64;
+  static constexpr int most_bits = 64;
 #endif
-  std::vector<std::uint8_t> bit_of;    // [cells] of an own cell, else `none`; of too many the others are asked about one by one
-  std::vector<std::uint64_t> of_rows;  // a bit for each that has one
+  std::uint64_t bit_of(RowId cell) const { return bits[at(value_of(cell) + 1)]; }
+
+  std::vector<std::uint64_t> bits;     // [1 + cells] of `no_row` none, of an own cell one; of too many the others are asked about one by one
+  std::vector<std::uint64_t> of_rows;  // those that each looks into
   std::int64_t cell = -1;              // whose rows these are
 };
 
@@ -160,7 +162,7 @@ std::size_t CellFilter::bytes_needed(Metric metric, std::int64_t n, std::int64_t
   // Queries coded and gathered, rows gathered, visits, a tile with all that may survive of it, twice as it grows.
   const std::int64_t searching = (most_block_queries * 3 + most_gathered + group_rows) * (code + 8) +
                                  most_block_queries * (320 + std::min(most_visits, cells) * 8) +
-                                 tile_pairs * (group_rows * (4 + 2 * 12) + 16) + cells * 48;
+                                 tile_pairs * (group_rows * (4 + 2 * 12) + 16) + cells * 56;
   const std::int64_t a_thread = std::max(searching, packing_bytes(kernels, code, d * static_cast<std::int64_t>(size_of(dtype))));
   const std::size_t fitting = keys ? 0 : fit_bytes_needed(metric, n, d, threads);
   return fitting + at(positions * (code + 13 + row) + cells * 16 + threads * a_thread);
@@ -404,13 +406,14 @@ void CellFilter::take_by_sums(const Stretch& rows, Block& block, TopK& lists) co
   score_survivors(block, lists);
 }
 
-// What the masks leave, whose sums tell keys, into the lists of the queries alone: as `admit` and `score_survivors`, which keep what
-// survives first.
+// What the masks leave, whose sums tell keys, into the lists: as `admit` and `score_survivors`, which keep what survives first.
 void CellFilter::push_survivors(const Stretch& rows, const Block& block, TopK& lists) const {
   const std::int64_t m = std::ssize(block.part);
+  Meeting* const meeting = block.meeting;
   for (std::int64_t j = 0; j < m; ++j) {
     const std::int64_t i = block.part[at(j)], list = block.list[at(i)];
-    PackedNeighbor bound = lists.bound(list);
+    const auto self = meeting ? static_cast<LocalRow>(value_of(block.probes->self[block.query[at(i)]])) : LocalRow{0};
+    PackedNeighbor mine = lists.bound(list);
     for (std::int64_t g = 0; g < rows.groups; ++g) {
       if (block.masks[at(g * m + j)] == 0) continue;  // most
       const std::int32_t* const sums = block.sums.data() + (g * m + j) * kernels_->group_rows;
@@ -418,10 +421,15 @@ void CellFilter::push_survivors(const Stretch& rows, const Block& block, TopK& l
         const int r = std::countr_zero(mask);
         const std::int64_t position = rows.position(g * kernels_->group_rows + r);
         const LocalRow row = packed_.order[at(position)];
-        const PackedNeighbor found = pack_neighbor(key_of_sum(block, i, position, sums[r]), row);
-        if (found >= bound || block.probes->is_self(block.query[at(i)], row)) continue;
-        lists.push(list, found);
-        bound = lists.bound(list);
+        const std::uint32_t other = meeting ? meeting->list_of(position) : Meeting::none;
+        const PackedNeighbor theirs = other == Meeting::none ? 0 : lists.bound(other);
+        const PackedNeighbor found = pack_neighbor(key_of_sum(block, i, position, sums[r]), row), back = found >> 32 << 32 | self;
+        if ((found >= mine && back >= theirs) || block.probes->is_self(block.query[at(i)], row)) continue;
+        if (found < mine) {
+          push(list, found, meeting, lists);
+          mine = lists.bound(list);
+        }
+        if (back < theirs) push(other, back, meeting, lists);
       }
     }
   }
@@ -449,15 +457,15 @@ void CellFilter::take_by_bounds(const Stretch& rows, Block& block, TopK& lists) 
     tile.sums = block.sums.data();
   }
   kernels_->scan(tile);
-  if (exact_ && !block.meeting) return push_survivors(rows, block, lists);
   // Query after query, so that what belongs to one is at hand.
-  for (std::int64_t j = 0; j < m; ++j) {
-    for (std::int64_t g = 0; g < groups; ++g) {
-      admit(rows, g, block, j, block.masks[at(g * m + j)] & block.valid[at(g)],
-            exact_ ? block.sums.data() + (g * m + j) * group_rows : nullptr);
+  if (exact_) {
+    push_survivors(rows, block, lists);
+  } else {
+    for (std::int64_t j = 0; j < m; ++j) {
+      for (std::int64_t g = 0; g < groups; ++g) admit(rows, g, block, j, block.masks[at(g * m + j)] & block.valid[at(g)], nullptr);
     }
+    score_survivors(block, lists);
   }
-  score_survivors(block, lists);
   if (!block.meeting) return;
   // An open list lets everything survive, from either side.
   for (const std::int64_t i : block.part) {
@@ -540,12 +548,13 @@ void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> quer
 // The probes of a cell's rows are read once for all the cells of the block.
 void CellFilter::find_looks(const Stretch& rows, std::int64_t cell, Block& block) const {
   Looks& looks = block.looks;
-  if (looks.bit_of.empty()) {
-    looks.bit_of.assign(packed_.region_begin.size() - 1, Looks::none);
-    std::uint8_t next = 0;
+  if (looks.bits.empty()) {
+    static_assert(value_of(no_row) == -1);
+    looks.bits.assign(packed_.region_begin.size(), 0);
+    int next = 0;
     for (const std::int64_t list : block.list) {
-      std::uint8_t& bit = looks.bit_of[at(value_of(block.meeting->own[list]))];
-      if (bit == Looks::none && next < Looks::none) bit = next++;
+      std::uint64_t& bit = looks.bits[at(value_of(block.meeting->own[list]) + 1)];
+      if (bit == 0 && next < Looks::most_bits) bit = std::uint64_t{1} << next++;
     }
   }
   looks.cell = cell;
@@ -564,11 +573,7 @@ void CellFilter::find_looks(const Stretch& rows, std::int64_t cell, Block& block
     if (list == Meeting::none) continue;
     const RowId* const cells = block.probes->cells + list * width;
     std::uint64_t seen = 0;
-    for (std::int64_t rank = 0; rank < width; ++rank) {
-      if (cells[rank] == no_row) continue;
-      const std::uint8_t bit = looks.bit_of[at(value_of(cells[rank]))];
-      seen |= std::uint64_t{bit != Looks::none} << (bit % 64);
-    }
+    for (std::int64_t rank = 0; rank < width; ++rank) seen |= looks.bit_of(cells[rank]);
     looks.of_rows[at(r)] = seen;
   }
 }
@@ -576,12 +581,12 @@ void CellFilter::find_looks(const Stretch& rows, std::int64_t cell, Block& block
 // Those of a cell's rows that do not look into cell `theirs`.
 void CellFilter::find_left(const Stretch& rows, std::int64_t cell, RowId theirs, Block& block) const {
   if (block.looks.cell != cell) find_looks(rows, cell, block);
-  const std::uint8_t bit = block.looks.bit_of[at(value_of(theirs))];
+  const std::uint64_t bit = block.looks.bit_of(theirs);
   block.left.clear();
   for (std::int64_t r = 0; r < rows.live; ++r) {
     const std::int64_t p = rows.position(r);
-    bool looks = block.looks.of_rows[at(r)] >> bit % 64 & 1;
-    if (bit == Looks::none) {
+    bool looks = (block.looks.of_rows[at(r)] & bit) != 0;
+    if (bit == 0) {
       const std::uint32_t list = block.meeting->list_of(p);
       looks = list != Meeting::none && block.probes->has(list, theirs);
     }
