@@ -235,11 +235,19 @@ def rows(x, name, stream=None):
     return view if view is not None else _rows_of_array(array, name)
 
 
+def refuse_no_numbers(array):
+    """Complex numbers and dates, which NumPy makes floats of."""
+    if array.dtype.kind in "cmM":
+        raise TypeError(f"got {array.dtype}")
+
+
 def _floats_of(x, name):
     """Numbers as float32."""
     try:
+        given = np.asarray(x)
+        refuse_no_numbers(given)
         with np.errstate(over="ignore"):
-            return np.asarray(x, dtype=np.float32)
+            return given.astype(np.float32, copy=False)
     except (TypeError, ValueError) as error:
         lengths = [len(row) if hasattr(row, "__len__") else 0 for row in x] if isinstance(x, (list, tuple)) else []
         other = next((i for i, length in enumerate(lengths) if length != lengths[0]), None)

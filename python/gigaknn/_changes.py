@@ -20,6 +20,7 @@ class Changes:
     def __init__(self):
         self._lock = threading.Lock()
         self._inside = set()  # threads that hold it, or that report for the one that does
+        self._turns = 0  # odd while one part of what is replaced stands beside an old one
         _all.add(self)
 
     @contextlib.contextmanager
@@ -29,6 +30,24 @@ class Changes:
             raise Unsupported("the index is being changed by the call that reports here: change it, ask it by key or pickle it after that")
         with self._lock, self._as_inside(thread):
             yield
+
+    @contextlib.contextmanager
+    def replacing(self):
+        """Inside `alone`: what `undisturbed` looks at is replaced, part after part."""
+        self._turns += 1
+        try:
+            yield
+        finally:
+            self._turns += 1
+
+    def undisturbed(self, look):
+        """What `look()` returns, which is called again where something was replaced meanwhile, but not by those who are inside."""
+        while True:
+            turns, seen = self._turns, look()
+            if (turns == self._turns and turns % 2 == 0) or threading.get_ident() in self._inside:
+                return seen
+            with self._lock:
+                pass
 
     def watched(self, progress):
         """`progress` of a change, as `run_of` takes it."""
@@ -46,6 +65,7 @@ class Changes:
         """In the child of a fork, where the thread that holds it may not be."""
         self._lock = threading.Lock()
         self._inside &= {threading.get_ident()}
+        self._turns += self._turns % 2
 
     @contextlib.contextmanager
     def _as_inside(self, thread):

@@ -382,7 +382,8 @@ class KnnGraph:
 
         if mode not in ("distance", "connectivity"):
             raise InvalidArgument(f"mode must be distance or connectivity, got {mode!r}")
-        ids, distances = with_self(self.ids, self.distances) if include_self else (self.ids, self.distances)
+        finite = _finite_distances(self.metric, self.ids, self.distances)
+        ids, distances = with_self(self.ids, finite) if include_self else (self.ids, finite)
         present = ids >= 0
         whole_lists = bool(present.all())
         counts = present.sum(axis=1)
@@ -424,7 +425,7 @@ class KnnGraph:
         if self.metric == "inner_product":
             raise Unsupported("inner_product is no distance; UMAP takes distances")
         distances, ids = self._whole_lists(count)
-        ids, distances = with_self(ids, np.sqrt(distances) if self.metric == "l2" else distances)
+        ids, distances = with_self(ids, np.sqrt(distances) if self.metric == "l2" else _finite_distances(self.metric, ids, distances))
         return ids.astype(np.int32 if len(self) < 2**31 else np.int64), distances
 
     def _whole_lists(self, count):
@@ -719,6 +720,11 @@ def knn_graph(
     graph._of_all_rows = labels is None
     _hold_against(graph, wanted)
     return graph
+
+
+def _finite_distances(metric, ids, distances):
+    """For those who take no infinity: by cosine rows of zeros are 1 from every row, as scikit-learn has it."""
+    return np.where((ids >= 0) & np.isinf(distances), np.float32(1), distances) if metric == "cosine" else distances
 
 
 def _hold_against(graph, wanted, how=""):

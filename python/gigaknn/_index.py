@@ -171,8 +171,8 @@ class Index:
         queries = rows(queries, "queries")
         k = neighbors_of(k, queries)
         nprobe, refine = self._effort(k, recall, nprobe, refine)
-        found = Neighbors(*self._index.search(queries, k, nprobe, refine, *self._sets(only, exclude), run_of(threads, memory, progress)))
-        return with_keys(found, self._keys)
+        run, sets = run_of(threads, memory, progress), self._sets(only, exclude)
+        return self._changes.undisturbed(lambda: with_keys(Neighbors(*self._index.search(queries, k, nprobe, refine, *sets, run)), self._keys))
 
     def search_radius(
         self,
@@ -211,10 +211,8 @@ class Index:
         (array([0, 3, 5]), array([3, 2, 4, 8, 7]))
         """
         nprobe, refine = _optional(nprobe, "nprobe"), _optional(refine, "refine")
-        found = RadiusNeighbors(
-            *self._index.search_radius(rows(queries, "queries"), number(radius, "radius"), nprobe, refine, *self._sets(only, exclude), run_of(threads, memory, progress))
-        )
-        return with_keys(found, self._keys)
+        asked = rows(queries, "queries"), number(radius, "radius"), nprobe, refine, *self._sets(only, exclude), run_of(threads, memory, progress)
+        return self._changes.undisturbed(lambda: with_keys(RadiusNeighbors(*self._index.search_radius(*asked)), self._keys))
 
     def search_exact(
         self,
@@ -255,8 +253,8 @@ class Index:
         True
         """
         queries = rows(queries, "queries")
-        found = Neighbors(*self._index.search_all(queries, neighbors_of(k, queries), *self._sets(only, exclude), run_of(threads, memory, progress)))
-        return with_keys(found, self._keys)
+        asked = queries, neighbors_of(k, queries), *self._sets(only, exclude), run_of(threads, memory, progress)
+        return self._changes.undisturbed(lambda: with_keys(Neighbors(*self._index.search_all(*asked)), self._keys))
 
     def _effort(self, k, recall, nprobe, refine):
         if nprobe is not None or refine is not None:
@@ -437,8 +435,7 @@ class Index:
             self._refuse_keys(keys)
             ids = ids_of(ids, "ids")
             with self._changes.alone():
-                self._index.add(base, ids, False, run)
-            return
+                return self._index.add(base, ids, False, run)
         if ids is not None:
             raise InvalidArgument("rows of an index with keys are called by their numbers: ids= does not go with it")
         if keys is None:
@@ -495,24 +492,27 @@ class Index:
         if self._keys is None:
             self._refuse_keys(keys)
             with self._changes.alone():
-                self._index.add(base, ids, True, run)
-            return
+                return self._index.add(base, ids, True, run)
         if ids is None:
             if keys is None:
                 raise InvalidArgument("update needs the ids or the keys of the rows")
             with self._changes.alone():
-                self._index.add(base, self._ids_of(in_order(keys), distinct=True), True, run)
-            return
-        if len(ids) and ids.max() >= len(self._keys):
-            raise InvalidArgument(f"an index with keys updates rows that it has had: ids must be below {len(self._keys)}")
+                return self._index.add(base, self._ids_of(in_order(keys), distinct=True), True, run)
+        if len(ids) and not 0 <= ids.min() <= ids.max() < len(self._keys):
+            raise InvalidArgument(f"an index with keys updates rows that it has had: ids must be below {len(self._keys)}, and not negative")
         keys = keys_of(keys, len(ids))
         with self._changes.alone():
             self._places = None  # rows that were removed may come back
-            self._index.add(base, ids, True, run)
-            if keys is not None:
-                changed = keys_joined(self._keys, keys)
-                changed[ids] = changed[len(self._keys) :]
-                self._keys = changed[: len(self._keys)]
+            if keys is None:
+                return self._index.add(base, ids, True, run)
+            changed, changes = keys_joined(self._keys, keys), self._index.changes
+            changed[ids] = changed[len(self._keys) :]
+            with self._changes.replacing():
+                try:
+                    self._index.add(base, ids, True, run)
+                finally:
+                    if self._index.changes != changes:  # also where Ctrl-C came behind it
+                        self._keys = changed[: len(self._keys)]
 
     @staticmethod
     def _refuse_keys(keys):

@@ -34,8 +34,10 @@ def _as_array(keys):
 
 def are_keys(values):
     """Whether rows are named by these, an array or a sequence: whole numbers are ids."""
+    if hasattr(values, "__array__") and not hasattr(values, "dtype"):  # Arrow's, whose scalars are no numbers
+        values = np.asarray(values)
     if hasattr(values, "dtype") and getattr(values.dtype, "kind", "O") != "O":
-        return values.dtype.kind not in "iu"
+        return values.dtype.kind not in "iub"
     return hasattr(values, "__len__") and not all(isinstance(value, numbers.Integral) for value in values)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 import numpy as np
 
-from ._arguments import recall_of, seed_of, whole
+from ._arguments import recall_of, refuse_no_numbers, seed_of, whole
 from ._errors import Error, InvalidArgument, Unsupported
 from ._masked import refuse_masked
 from ._searcher import Searcher, bit_metrics, with_own_rows, zeros_in
@@ -172,7 +172,7 @@ class NNDescent:
         self.compressed = True
         self.prepare()
 
-    def query(self, query_data: Rows, k: Whole = 10, epsilon: float = 0.1) -> tuple[Array, Floats]:
+    def query(self, query_data: Rows, k: Whole = 10, epsilon: float = 0.1, *, return_distances: bool = True) -> Any:
         """The nearest rows of each query, of the recall that was asked for: by an index or, of few rows, an exact search.
 
         Parameters
@@ -181,6 +181,9 @@ class NNDescent:
         k : int
         epsilon : float
             Means nothing here, as no graph is searched: `recall` of the class says how many are found.
+
+        return_distances : bool
+            False: the ids alone.
 
         Returns
         -------
@@ -211,7 +214,20 @@ class NNDescent:
         if not self._zeros_apart:  # a query of zeros is as far from every row
             zeros = _zeros_in(queries, self._metric)
             distances[zeros], ids[zeros] = 1, np.arange(found)
-        return self._shown(distances, ids, k)
+        shown = self._shown(distances, ids, k)
+        return shown if return_distances else shown[0]
+
+    def query_indices(self, query_data: Rows, k: Whole = 10, epsilon: float = 0.1) -> Array:
+        """The ids that `query` finds [q, k].
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gigaknn import NNDescent
+        >>> NNDescent(np.arange(9, dtype=np.float32)[:, None], n_neighbors=3).query_indices([[3.2]], k=2)
+        array([[3, 4]], dtype=int32)
+        """
+        return self.query(query_data, k, epsilon, return_distances=False)
 
     def update(self, xs_fresh: Rows = None, xs_updated: Rows = None, updated_indices: Ids | None = None) -> None:
         """Replaces some rows, then puts others behind; the graph is built anew, the index at the next query.
@@ -288,12 +304,15 @@ class NNDescent:
             raise
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidArgument(f"{name} must be rows of numbers of one length: {error}") from None
-        if rows.ndim != 2 or rows.shape[0] == 0:
-            raise InvalidArgument(f"{name} must be rows, of shape [n, d] with n at least 1; got shape {list(rows.shape)}")
+        least = 0 if name == "query_data" else 1
+        if rows.ndim != 2 or rows.shape[0] < least:
+            raise InvalidArgument(f"{name} must be rows, of shape [n, d] with n at least {least}; got shape {list(rows.shape)}")
         known = getattr(self, "_raw_data", rows)
         if rows.shape[1] != known.shape[1]:
             raise InvalidArgument(f"{name} has {rows.shape[1]} columns, expected {known.shape[1]}")
         if self._metric == "hellinger":  # pynndescent's is of distributions
+            if (rows < 0).any():
+                raise InvalidArgument(f"{name}: hellinger takes no value below zero")
             sums = rows.sum(axis=1, keepdims=True, dtype=np.float64)
             rows = (rows / np.where(sums == 0, 1, sums)).astype(np.float32)
         return rows
@@ -309,8 +328,10 @@ class NNDescent:
 
 
 def _floats_of(data):
+    given = np.asarray(data)
+    refuse_no_numbers(given)
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(data, dtype=np.float32)
+        return np.ascontiguousarray(given, dtype=np.float32)
 
 
 def _bytes_of(data, name):

@@ -27,7 +27,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from . import _kmeans, _search
 from ._arguments import number, recall_of, whole
 from ._core import available_threads
-from ._errors import InvalidArgument
+from ._errors import InvalidArgument, Unsupported
 from ._masked import refuse_masked
 from ._searcher import CosineSearcher, Searcher, with_own_rows, zeros_in
 
@@ -103,10 +103,12 @@ class _Neighbors(BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Takes the rows X [n, d]."""
         X = _validated(self, X, dtype=_types)
-        if whole(self.n_neighbors, "n_neighbors") < 1:
+        if self.n_neighbors is not None and whole(self.n_neighbors, "n_neighbors") < 1:
             raise InvalidArgument(f"n_neighbors must be at least 1, got {self.n_neighbors}")
         if self.algorithm not in _algorithms:
             raise InvalidArgument(f"algorithm must be one of {', '.join(_algorithms)}, got {self.algorithm!r}")
+        if self.metric_params:
+            raise Unsupported(f"metrics have no parameters here, got metric_params={self.metric_params!r}")
         _threads_of(self.n_jobs)
         self.effective_metric_ = _metric_of(self.metric, self.p)
         self.n_samples_fit_ = X.shape[0]
@@ -165,8 +167,9 @@ class NearestNeighbors(_Neighbors):
     metric : str
         "minkowski" with p of 1, 2 or inf, "euclidean", "sqeuclidean", "cosine", "manhattan", "chebyshev", "chi2" or "hellinger".
     p : float
-    algorithm : str
-        As scikit-learn's, "auto", "brute", "kd_tree" or "ball_tree"; it changes nothing: gigaknn has one way for each `recall`.
+    algorithm, leaf_size
+        As scikit-learn's, "auto", "brute", "kd_tree" or "ball_tree", and a number; they change nothing: gigaknn has one way for each `recall`.
+    metric_params : None
     recall : float
         1: exact; below, see above.
     device : str
@@ -181,8 +184,10 @@ class NearestNeighbors(_Neighbors):
         radius: float = 1.0,
         *,
         algorithm: str = "auto",
+        leaf_size: Whole = 30,
         metric: str = "minkowski",
         p: float = 2,
+        metric_params: Any = None,
         recall: float = 1.0,
         device: str = "cpu",
         random_state: Any = None,
@@ -192,7 +197,9 @@ class NearestNeighbors(_Neighbors):
         self.radius = radius
         self.metric = metric
         self.p = p
+        self.metric_params = metric_params
         self.algorithm = algorithm
+        self.leaf_size = leaf_size
         self.recall = recall
         self.device = device
         self.random_state = random_state
@@ -231,7 +238,7 @@ class KNNTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Neighbo
         With mode "distance" a row has one more entry: itself.
     mode : str
         "distance" or "connectivity".
-    metric, p, algorithm, recall, device, random_state, n_jobs
+    metric, p, metric_params, algorithm, leaf_size, recall, device, random_state, n_jobs
         As of `NearestNeighbors`.
     """
 
@@ -241,8 +248,10 @@ class KNNTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Neighbo
         *,
         mode: str = "distance",
         algorithm: str = "auto",
+        leaf_size: Whole = 30,
         metric: str = "minkowski",
         p: float = 2,
+        metric_params: Any = None,
         recall: float = 1.0,
         device: str = "cpu",
         random_state: Any = None,
@@ -252,7 +261,9 @@ class KNNTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Neighbo
         self.mode = mode
         self.metric = metric
         self.p = p
+        self.metric_params = metric_params
         self.algorithm = algorithm
+        self.leaf_size = leaf_size
         self.recall = recall
         self.device = device
         self.random_state = random_state
@@ -305,6 +316,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     max_iter : int
     tol : float
         As scikit-learn's, and changes nothing: here it ends where no row moves, or at `max_iter`.
+    verbose, copy_x, algorithm
+        As scikit-learn's, and change nothing: every assignment is exact, X stays as it is, and nothing is printed.
     metric : str
         "euclidean", or "cosine": spherical k-means.
     device, random_state, n_jobs
@@ -328,6 +341,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         n_init: Any = 1,
         max_iter: Whole = 300,
         tol: float = 1e-4,
+        verbose: Whole = 0,
+        copy_x: bool = True,
+        algorithm: str = "lloyd",
         metric: str = "euclidean",
         device: str = "cpu",
         random_state: Any = None,
@@ -338,6 +354,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
+        self.verbose = verbose
+        self.copy_x = copy_x
+        self.algorithm = algorithm
         self.metric = metric
         self.device = device
         self.random_state = random_state
@@ -360,6 +379,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             raise InvalidArgument(f"n_init must be at least 1, or auto, got {self.n_init}")
         if whole(self.max_iter, "max_iter") < 1:
             raise InvalidArgument(f"max_iter must be at least 1, got {self.max_iter}")
+        if self.algorithm not in ("lloyd", "elkan"):
+            raise InvalidArgument(f"algorithm must be lloyd or elkan, got {self.algorithm!r}")
         if number(self.tol, "tol") < 0:
             raise InvalidArgument(f"tol must be at least 0, got {self.tol}")
         options = {"metric": self._metric(), "iterations": self.max_iter, "start": "plus-plus" if self.init == "k-means++" else "random", "rows_per_cluster": 0}

@@ -18,7 +18,13 @@ namespace {
 
 std::optional<Rows> view(nb::handle array) {
   nb::ndarray<nb::ro> lent;
-  if (!nb::try_cast(array, lent)) return std::nullopt;
+  // ctypes leaves strides out of what it lends, which nanobind reads all the same; a memoryview has them.
+  nb::object seen = nb::borrow(array);
+  if (PyObject_CheckBuffer(array.ptr()) && !nb::hasattr(array, "__array__") && !nb::hasattr(array, "__dlpack__")) {
+    seen = nb::steal(PyMemoryView_FromObject(array.ptr()));
+    if (!seen.is_valid()) nb::raise_python_error();
+  }
+  if (!nb::try_cast(seen, lent)) return std::nullopt;
   const std::optional<DType> dtype = dtype_of(lent.dtype());
   return dtype ? Rows::of(std::move(lent), *dtype) : std::nullopt;
 }

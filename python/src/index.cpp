@@ -20,7 +20,15 @@ namespace {
 struct HeldIndex {
   nb::object rows;
   std::unique_ptr<Index> index;
+  std::int64_t changes = 0;  // that succeeded, of rows added or replaced
 };
+
+std::vector<RowId> ids_of_rows(const std::optional<Ids>& ids, std::int64_t rows) {
+  if (!ids) return {};
+  std::vector<RowId> row_ids = row_ids_of(*ids);
+  require(std::ssize(row_ids) == rows, Fault::invalid_argument, row_ids.size(), " ids are not those of ", rows, " rows");
+  return row_ids;
+}
 
 // Of what an index says of itself: it may wait for a change of another thread, which may wait for the GIL.
 template <class Question>
@@ -154,11 +162,13 @@ void bind_index(nb::module_& m) {
              }));
            },
            nb::arg("queries"), nb::arg("k"), nb::arg("only").none(), nb::arg("exclude").none(), nb::arg("run"))
+      .def_prop_ro("changes", [](const HeldIndex& held) { return held.changes; })
       .def("add",
            [](HeldIndex& held, const Rows& rows, const std::optional<Ids>& ids, bool replace, const Run& run) {
              run_released(run, [&](const RunOptions& options) {
-               const std::vector<RowId> row_ids = ids ? row_ids_of(*ids) : std::vector<RowId>();
+               const std::vector<RowId> row_ids = ids_of_rows(ids, rows.matrix().rows);
                replace ? held.index->update(rows.matrix(), row_ids, options) : held.index->add(rows.matrix(), row_ids, options);
+               ++held.changes;
              });
            },
            nb::arg("rows"), nb::arg("ids").none(), nb::arg("replace"), nb::arg("run"))
@@ -217,7 +227,7 @@ void bind_index(nb::module_& m) {
          std::int64_t k, const std::string& device, bool allow_nonfinite, const Run& run) {
         const MatrixRef rows = nb::cast<const Rows&>(base).matrix();
         auto index = run_released(run, [&](const RunOptions& options) {
-          const std::vector<RowId> row_ids = ids ? row_ids_of(*ids) : std::vector<RowId>();
+          const std::vector<RowId> row_ids = ids_of_rows(ids, rows.rows);
           return make(rows, index_params(recipe, metric, iterations, seed, held_out, row_ids, device, allow_nonfinite, k), options);
         });
         return HeldIndex{nb::borrow(base), std::move(index)};

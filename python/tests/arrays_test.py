@@ -344,6 +344,22 @@ class Arrays(unittest.TestCase):
         for name in ("IVF16,Flat", "Flat"):
             self.assertLess(used[name][0], used[name][1] + 64, used)
 
+    def test_rows_of_ctypes(self):
+        import multiprocessing
+
+        for lent in ((ctypes.c_float * 8 * 300)(), multiprocessing.RawArray(ctypes.c_float * 8, 300)):
+            np.frombuffer(lent, np.float32)[:] = random_rows(300, 8).ravel()
+            np.testing.assert_array_equal(gigaknn.knn(lent, lent, 3).ids, gigaknn.knn(np.array(lent), np.array(lent), 3).ids)
+        with self.assertRaises(gigaknn.InvalidArgument):
+            gigaknn.knn((ctypes.c_float * 8)(), (ctypes.c_float * 8)(), 1)
+
+    def test_numbers_that_are_no_floats_are_refused(self):
+        for values in ([np.array([1 + 5j, 2])], [[1 + 5j, 2]], [np.array(["2020-01-01"], "M8[D]")]):
+            with self.assertRaisesRegex(gigaknn.InvalidArgument, "must be numbers"):
+                gigaknn.knn(values, values, 1)
+            with self.assertRaisesRegex(gigaknn.InvalidArgument, "must be rows of numbers"):
+                gigaknn.NNDescent(np.array(values), n_neighbors=1)
+
 
 if __name__ == "__main__":
     unittest.main()

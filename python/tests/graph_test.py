@@ -297,6 +297,21 @@ class Graphs(unittest.TestCase):
         with self.assertRaises(ValueError):
             self.graph.ids[0, 0] = 1
 
+    def test_rows_of_zeros_are_at_a_distance_that_others_take(self):
+        x = random_rows(60, 4)
+        x[3] = 0
+        graph = gigaknn.knn_graph(x, 5, metric="cosine", allow_nonfinite=True)
+        self.assertTrue(np.isinf(graph.distances[3]).all())
+        for distances in (graph.to_umap()[1][3, 1:], graph.to_csr().getrow(3).data, graph.to_csr(include_self=True).getrow(3).data[1:]):
+            np.testing.assert_array_equal(distances, np.ones(5, np.float32))
+        far = gigaknn.knn_graph(np.array([[0], [1e30], [3e30]], np.float32), 2)
+        self.assertTrue(np.isinf(far.to_csr().data).any())  # of others an infinite distance is one
+
+    def test_parallel_rows_are_no_less_than_nothing_apart(self):
+        x = np.outer(np.arange(1, 200) / 7, [1, 8, 2]).astype(np.float64)
+        for rows in (x.astype(np.float32), np.array([[1, 8, 2], [0.1, 0.8, 0.2], [5, 0, 1]], np.float32)):
+            self.assertGreaterEqual(gigaknn.knn_graph(rows, 2, metric="cosine").distances.min(), 0)
+
 
 if __name__ == "__main__":
     unittest.main()

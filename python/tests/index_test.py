@@ -300,6 +300,15 @@ class Indexes(unittest.TestCase):
                 call()
             self.assertNotIn("\n", str(caught.exception))
 
+    def test_no_ids_are_not_those_of_rows(self):
+        x = random_rows(5, 3)
+        index = gigaknn.build(x, index="Flat")
+        for call in (lambda: index.add(x[:2], []), lambda: index.update(x[:2], []), lambda: gigaknn.build(x, index="Flat", ids=[])):
+            with self.assertRaisesRegex(gigaknn.InvalidArgument, "0 ids"):
+                call()
+        index.add(x[:0], [])
+        self.assertEqual(index.ids.tolist(), [0, 1, 2, 3, 4])
+
 
 if __name__ == "__main__":
     unittest.main()

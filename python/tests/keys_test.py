@@ -347,6 +347,68 @@ class Keys(unittest.TestCase):
             with self.assertRaisesRegex(gigaknn.InvalidArgument, text):
                 call()
 
+    def test_what_tells_rows_apart_by_number_is_ids(self):
+        index = gigaknn.build(self.x[:5], index="Flat", keys=[10, 0, 5, 1, 2])
+        with self.assertRaises(TypeError):
+            index.search(self.x[:1], 5, only=np.array([False, False, True, False, True]))
+        ids = index.search(self.x[:1], 2, only=[1, 2]).ids
+        try:
+            import pyarrow
+        except ImportError:
+            return
+        np.testing.assert_array_equal(index.search(self.x[:1], 2, only=pyarrow.array([1, 2])).ids, ids)
+        named = gigaknn.build(self.x[:5], index="Flat", keys=list("abcde"))
+        self.assertEqual(set(named.search(self.x[:1], 2, only=pyarrow.array(["b", "e"])).keys[0]), {"b", "e"})
+
+    def test_rows_and_keys_are_replaced_at_once(self):
+        n = 3000
+        x = np.zeros((n, 4), np.float32)
+        x[:, 0] = np.arange(n)
+        y = x.copy()
+        y[:, 1] = 1
+        old, new = [f"old{i}" for i in range(n)], [f"new{i}" for i in range(n)]
+        index = gigaknn.build(x, index="Flat", keys=old)
+        done, wrong = threading.Event(), []
+
+        def look():
+            while not done.is_set():
+                for found in (index.search(y[7:8], 1, threads=1), index.search_exact(y[7:8], 1, threads=1), index.search_radius(y[7:8], 1, threads=1)):
+                    if found.keys.ravel()[0] != ("new7" if found.distances.ravel()[0] == 0 else "old7"):
+                        wrong.append(found)
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        for _ in range(60):
+            index.update(y, np.arange(n), keys=new)
+            index.update(x, np.arange(n), keys=old)
+        done.set()
+        thread.join()
+        self.assertEqual(wrong, [])
+
+    def test_keys_are_those_of_the_rows_where_a_change_ends_behind_the_rows(self):
+        class Ended:
+            """An index whose changes are interrupted when they are done."""
+
+            def __init__(self, index):
+                self.index = index
+
+            def __getattr__(self, name):
+                return getattr(self.index, name)
+
+            def add(self, *arguments):
+                self.index.add(*arguments)
+                raise KeyboardInterrupt
+
+        index = gigaknn.build(self.x, index="Flat", keys=self.names)
+        index._index = Ended(index._index)
+        with self.assertRaises(KeyboardInterrupt):
+            index.update(self.x[:2] + 1, [4, 5], keys=["four", "five"])
+        self.assertEqual(index.search(self.x[:1] + 1, 1).keys[0, 0], "four")
+        index._index.add = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        with self.assertRaises(KeyboardInterrupt):
+            index.update(self.x[:2], [4, 5], keys=["x", "y"])
+        self.assertEqual(index.row_keys[4], "four")
+
 
 if __name__ == "__main__":
     unittest.main()

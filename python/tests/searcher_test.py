@@ -130,6 +130,23 @@ def with_own_rows_left_out(graph):
     ids, distances = graph
     return distances[:, 1:], ids[:, 1:]
 
+    def test_queries_as_pynndescent_takes_them(self):
+        x = np.abs(random_rows(60, 6))
+        index = gigaknn.NNDescent(x, n_neighbors=5)
+        ids, distances = index.query(x[:0], k=2)
+        self.assertEqual((ids.shape, ids.dtype, distances.shape, distances.dtype), ((0, 2), np.int32, (0, 2), np.float32))
+        np.testing.assert_array_equal(index.query(x[:4], k=2, return_distances=False), index.query(x[:4], k=2)[0])
+        np.testing.assert_array_equal(index.query_indices(x[:4], k=2), index.query(x[:4], k=2)[0])
+        with self.assertRaisesRegex(gigaknn.InvalidArgument, "n at least 1"):
+            index.update(xs_fresh=x[:0])
+
+    def test_hellinger_takes_nothing_below_zero(self):
+        x = np.array([[-1, -1], [1, 1], [1, 3], [-1, -3]], np.float32)
+        with self.assertRaisesRegex(gigaknn.InvalidArgument, "hellinger takes no value below zero"):
+            gigaknn.NNDescent(x, "hellinger", n_neighbors=3)
+        with self.assertRaisesRegex(gigaknn.InvalidArgument, "query_data: hellinger"):
+            gigaknn.NNDescent(np.abs(x), "hellinger", n_neighbors=3).query(x)
+
 
 if __name__ == "__main__":
     unittest.main()

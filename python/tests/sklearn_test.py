@@ -314,6 +314,16 @@ class Estimators(unittest.TestCase):
     def test_examples(self):
         self.assertEqual(doctest.testmod(gigaknn.sklearn, verbose=False).failed, 0)
 
+    def test_arguments_of_scikit_learn_are_taken(self):
+        for estimator in (NearestNeighbors(leaf_size=5, metric_params={}), KNNTransformer(leaf_size=5, metric_params=None)):
+            estimator.fit(self.x)
+        KMeans(2, verbose=1, copy_x=False, algorithm="elkan").fit(self.x)
+        NearestNeighbors(n_neighbors=None, radius=1.0).fit(self.x).radius_neighbors(self.x[:1])
+        with self.assertRaisesRegex(gigaknn.Unsupported, "metric_params"):
+            NearestNeighbors(metric_params={"w": [1]}).fit(self.x)
+        with self.assertRaisesRegex(gigaknn.InvalidArgument, "lloyd or elkan"):
+            KMeans(2, algorithm="full").fit(self.x)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -16,9 +16,11 @@ namespace gigaknn {
 
 inline constexpr int canonical_lanes = 32;
 
-/// The value of cosine from <x,y>, |x|^2 and |y|^2; identical rows get 0 exactly, since sqrt(a * a) == a.
+/// The value of cosine from <x,y>, |x|^2 and |y|^2; identical rows get 0 exactly, since sqrt(a * a) == a, and parallel ones nothing below,
+/// which rounding alone would give them.
 inline float finish_cosine(double dot, double x_squared, double y_squared) {
-  return static_cast<float>(1.0 - dot / std::sqrt(x_squared * y_squared));
+  const double value = 1.0 - dot / std::sqrt(x_squared * y_squared);
+  return value < 0 ? 0.0f : static_cast<float>(value);
 }
 inline float finish_hellinger(double sum) {
   return static_cast<float>(std::sqrt(sum) / std::sqrt(2.0));

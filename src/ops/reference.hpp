@@ -113,8 +113,10 @@ inline double exact_distance(const Rows& xs, std::int64_t i, const Rows& ys, std
       return std::sqrt(l2());
     case Metric::inner_product:
       return dot();
-    case Metric::cosine:
-      return 1.0 - dot() / std::sqrt(xs.square_norm[i] * ys.square_norm[j]);
+    case Metric::cosine: {
+      const double value = 1.0 - dot() / std::sqrt(xs.square_norm[i] * ys.square_norm[j]);
+      return value < 0 ? 0.0 : value;
+    }
     case Metric::l1:
       return ordered_sum(d, [=](std::int64_t c) { return std::fabs(x[c] - y[c]); });
     case Metric::linf: {

@@ -57,7 +57,8 @@ __device__ __forceinline__ double canonical_sum(int count, Term term) {
 
 /// What follows the sum, for metrics that are functions of <x,y> and the norms; exact where these are integers.
 __device__ __forceinline__ float cosine_value(double dot, double x_squared, double y_squared) {
-  return __double2float_rn(__dsub_rn(1.0, __ddiv_rn(dot, __dsqrt_rn(__dmul_rn(x_squared, y_squared)))));
+  const double value = __dsub_rn(1.0, __ddiv_rn(dot, __dsqrt_rn(__dmul_rn(x_squared, y_squared))));
+  return value < 0 ? 0.0f : __double2float_rn(value);
 }
 
 /// Keys (smaller is nearer) of rows whose elements are at_x(i) and at_y(i), in float64. All lanes of a group call these and get them.
