@@ -181,7 +181,6 @@ class NNDescent:
         k : int
         epsilon : float
             Means nothing here, as no graph is searched: `recall` of the class says how many are found.
-
         return_distances : bool
             False: the ids alone.
 
@@ -218,7 +217,16 @@ class NNDescent:
         return shown if return_distances else shown[0]
 
     def query_indices(self, query_data: Rows, k: Whole = 10, epsilon: float = 0.1) -> Array:
-        """The ids that `query` finds [q, k].
+        """The ids that `query` finds.
+
+        Parameters
+        ----------
+        query_data, k, epsilon
+            As of `query`.
+
+        Returns
+        -------
+        ids : array [q, k]
 
         Examples
         --------

@@ -44,6 +44,26 @@ float reference_distance(Metric metric, DType dtype, std::vector<float> x, std::
   return reference::distance(wide, 0, wide, 1, metric);
 }
 
+// Whose cosine rounding would make more than 1.
+TEST(Reference, parallel_rows_are_nothing_apart) {
+  StridedRows rows(3, 3, f32, 0);
+  const float x[] = {1, 8, 2}, tenth[] = {0.1f, 0.8f, 0.2f}, other[] = {5, 0, 1};
+  for (std::int64_t j = 0; j < 3; ++j) {
+    rows.set(0, j, x[j]);
+    rows.set(1, j, tenth[j]);
+    rows.set(2, j, other[j]);
+  }
+  const reference::Rows wide(rows, Metric::cosine);
+  EXPECT_EQ(reference::distance(wide, 0, wide, 1, Metric::cosine), 0.0f);
+  for (const Ops* ops : instruction_sets()) {
+    const RowId candidates[] = {RowId{1}, RowId{2}};
+    std::vector<float> distances(2);
+    ops->pair_distances(rows.ref().slice(0, 1), rows, Metric::cosine, candidates, 2, distances.data(), {});
+    EXPECT_EQ(distances[0], 0.0f) << ops->isa();
+    EXPECT_EQ(distances[1], reference::distance(wide, 0, wide, 2, Metric::cosine)) << ops->isa();
+  }
+}
+
 TEST(Reference, distances_worked_out_by_hand) {
   const std::vector<float> x = {4, 0, 9};
   const std::vector<float> y = {1, 0, 16};
