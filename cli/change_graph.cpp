@@ -30,7 +30,7 @@ void check_arguments(const CommonOptions& common, const ChangeOptions& options, 
   require(output.extension() == ".knng", Fault::invalid_argument, "a graph is written to a .knng file, not to ", output.string());
   require(common.method == "auto" || common.method == "exact" || options.reduce.empty(), Fault::invalid_argument, "--method ",
           common.method, " removes no rows: take auto or exact");
-  if (!options.map.empty()) check_result_names({options.map, {}}, false);
+  if (!options.map.empty()) check_ids_name(options.map);
 }
 
 struct OldGraph {

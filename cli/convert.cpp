@@ -140,7 +140,7 @@ Neighbors column_of(std::span<const RowId> ids) {
 }
 
 void check_ids_file(const std::filesystem::path& path, const Neighbors& ids) {
-  check_result_names({path, {}}, false);
+  check_ids_name(path);
   check_ids_fit({path, {}}, value_of(*std::max_element(ids.ids.begin(), ids.ids.end())) + 1);
   check_output(path, 0);
 }
@@ -219,6 +219,8 @@ Converted convert_any(const ConvertOptions& options, Session& session) {
   require(options.metric.empty(), Fault::invalid_argument, "--metric is of .faiss files");
   const bool lists = options.input.extension() == ".knng" || is_hdf5(options.output) || options.output.extension() == ".gtbin" ||
                      (is_hdf5(options.input) ? options.dataset == "neighbors" : is_truth(options.input)) || options.distances;
+  require(!lists || !is_hdf5(options.input) || options.dataset != "test", Fault::invalid_argument,
+          "--dataset test is vectors; to ", options.output.string(), " go neighbors and distances");
   if (lists) return convert_lists(options, params);
   if (is_hdf5(options.input)) return convert_hdf5(options, params);
   return convert_vectors(options.input, options.output, params, session.run());

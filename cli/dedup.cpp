@@ -26,7 +26,7 @@ struct DedupOptions {
 int run_dedup(const DedupOptions& options, const std::string& command_line) {
   require(options.radius >= 0 && std::isfinite(options.radius), Fault::invalid_argument,
           "--radius must be a finite number of at least 0, got ", options.radius);
-  check_result_names(options.output, false);
+  check_ids_name(options.output.ids);
   check_apart({options.base}, {options.output.ids, options.common.json});
   check_output(options.output.ids, 0);
   check_output(options.common.json, 0);

@@ -91,7 +91,7 @@ void write_text_file(const std::filesystem::path& path, std::string_view text) {
 }
 
 void check_page(const std::filesystem::path& path) {
-  const bool named = path.empty() || is_stdout(path) || path.extension() == ".html" || path.extension() == ".htm";
+  const bool named = path.empty() || path.extension() == ".html" || path.extension() == ".htm";
   require(named, Fault::invalid_argument, path.string(), ": a page is HTML: its name must end in .html");
   check_output(path, 0);
 }

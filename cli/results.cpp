@@ -69,6 +69,12 @@ void check_result_names(const ResultFiles& files, bool radius) {
           ": a HDF5 file holds the distances itself: no --distances");
 }
 
+void check_ids_name(const std::filesystem::path& path) {
+  check_result_names({path, {}}, false);
+  require(!is_hdf5(path) && path.extension() != ".gtbin", Fault::invalid_argument, path.string(),
+          ": such a file holds distances too, and there are none; ids alone go to .npy, .ibin or .ivecs");
+}
+
 void check_ids_fit(const ResultFiles& files, std::int64_t n, bool radius) {
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max() - 1;  // so that the number of rows fits, too
   require(!radius || n - 1 <= most, Fault::unsupported, files.ids.string(), ": ids up to ", n - 1,

@@ -22,6 +22,8 @@ std::size_t graph_file_bytes(std::int64_t n, std::int64_t k);
 /// Throws Error: invalid_argument where no writer knows a name (`radius`: any that names no other format), unsupported where this build has
 /// no HDF5.
 void check_result_names(const ResultFiles& files, bool radius);
+/// The same of ids that have no distances.
+void check_ids_name(const std::filesystem::path& path);
 /// Throws Error: unsupported where ids below `n` do not fit the format; `radius`: that of range results, whatever the name.
 void check_ids_fit(const ResultFiles& files, std::int64_t n, bool radius = false);
 

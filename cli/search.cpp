@@ -8,6 +8,7 @@
 
 #include "core/require.hpp"
 #include "eval/report_text.hpp"
+#include "hdf5.hpp"
 #include "inputs.hpp"
 #include "io/results.hpp"
 #include "outputs.hpp"
@@ -75,6 +76,16 @@ std::unique_ptr<Index> prepare(const SearchOptions& options, const Vectors& base
   params.allow_nonfinite = options.common.allow_nonfinite;
   return session.timed("prepare", session.record.seconds.prepare,
                        [&] { return make_flat_index(base.matrix(), params, session.run()); });
+}
+
+// What ann-benchmarks' files say of their truth, where it is not by this metric.
+void note_distance_of(const SearchOptions& options, Session& session) {
+  const auto said = is_hdf5(options.base) ? read_hdf5_distance(options.base) : std::nullopt;
+  if (!said || options.common.metric_given) return;
+  const bool angular = *said == "angular" || *said == "cosine", other = *said != "euclidean" && *said != "l2";
+  if (!other) return;
+  session.note(join_text(options.base.string(), " says that its distance is ", *said, "; searched by ", options.common.metric, " all the same",
+                         angular ? ", which --metric cosine changes" : ""));
 }
 
 /// The k nearest rows, verified, written and shown.
@@ -153,6 +164,7 @@ int run_search(const SearchOptions& options, const std::string& command_line) {
   check_ids_fit(options.output, record.n, options.radius.has_value());
   const Metric metric = metric_of(options.common.metric);
   check_metric(base, metric);
+  note_distance_of(options, session);
   image_size(options.image, base);
   session.timed("check values", record.seconds.load, [&] {
     check_values(base, metric, session);

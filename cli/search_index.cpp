@@ -1,6 +1,7 @@
 // gigaknn search X.gknn: queries [q, d] -> open_index -> search -> a sample of them with every list -> recall -> ids [q, k],
 // distances [q, k] (or all rows found within a radius), JSON
 #include <algorithm>
+#include <limits>
 
 #include <gigaknn/gigaknn.hpp>
 
@@ -178,7 +179,12 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   }
   check_same_rows(*index, options.base, queries);
   check_values(queries, index->metric(), session);
-  check_ids_fit(options.output, index->next_id(), options.radius.has_value());
+  std::int64_t end = index->next_id();
+  if (end > std::numeric_limits<std::int32_t>::max()) {  // of an id that may be gone
+    const std::vector<RowId> ids = index->ids();
+    end = ids.empty() ? 0 : value_of(ids.back()) + 1;
+  }
+  check_ids_fit(options.output, end, options.radius.has_value());
   check_output(options.output.ids, ids_file_bytes(options.output, q, record.k));
   check_output(options.output.distances, distances_file_bytes(options.output, q, record.k));
   session.say(join_text(options.radius ? join_text("rows within ", *options.radius) : join_text(record.k, " nearest rows"), " of ",

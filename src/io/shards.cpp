@@ -20,9 +20,10 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const bool hidden = entry->path().filename().string().starts_with('.');
     std::error_code unreadable;
-    if (!hidden && entry->is_regular_file(unreadable) && find_format(entry->path())) {
-      files.push_back(entry->path());
-    }
+    if (hidden || !find_format(entry->path()) || entry->is_directory(unreadable)) continue;
+    // Rows behind one that is left out would be called by other numbers.
+    require(entry->is_regular_file(unreadable), Fault::corrupt_file, printable(entry->path().string()), ": a link to what is not there, or no file");
+    files.push_back(entry->path());
   }
   if (error) fail_system(folder, "cannot read the directory", error.value());
   require(!files.empty(), Fault::corrupt_file, printable(folder.string()),

@@ -285,5 +285,38 @@ class BadInput(CliTest):
         self.assert_refused("eval", "a.ibin", "--truth", "a.ibin", "--sample", 3, code=2, says=("--sample", "--base"))
 
 
+    def test_a_folder_of_shards_with_a_broken_link_is_refused(self):
+        os.mkdir(self.path("shards"))
+        os.symlink(self.path("base.fbin"), self.path("shards/a.fbin"))
+        os.symlink("gone.fbin", self.path("shards/b.fbin"))
+        os.symlink("gone", self.path("shards/notes"))
+        os.mkdir(self.path("shards/c.npy"))
+        self.assert_refused("convert", "shards", "out.fbin", code=3, says="shards/b.fbin: a link to what is not there", outputs=("out.fbin",))
+        os.remove(self.path("shards/b.fbin"))
+        self.run_cli("convert", "shards", "out.fbin")
+
+    def test_ids_alone_go_to_no_file_that_has_distances(self):
+        self.run_cli("graph", "base.fbin", "-k", 3, "-o", "base.knng")
+        self.run_cli("build", "base.fbin", "--index", "IVF2,Flat", "-o", "base.gknn")
+        write_bin(self.path("some.ibin"), [[1], [2]], "i")
+        for name in ("out.gtbin", "out.h5"):
+            self.assert_refused("dedup", "base.fbin", "--radius", 1, "-o", name, code=2, says=name, outputs=(name,))
+            self.assert_refused("graph", "--reduce", "base.knng", "--base", "base.fbin", "--remove", "some.ibin", "--map", name, "-o", "out.knng", code=2, says=name,
+                                outputs=(name, "out.knng"))
+            self.assert_refused("convert", "base.gknn", "rows.fbin", "--ids-to", name, code=2, says=name, outputs=(name, "rows.fbin"))
+
+    def test_ids_that_are_gone_do_not_count(self):
+        self.run_cli("build", "base.fbin", "--index", "IVF2,Flat", "-o", "base.gknn")
+        write_npy(self.path("one.npy"), [[2**40]], "<i8", "q")
+        self.run_cli("convert", "base.fbin", "row.fbin", "--rows", "0:1")
+        self.run_cli("add", "base.gknn", "row.fbin", "--ids", "one.npy")
+        self.assert_refused("search", "base.gknn", "--queries", "queries.fbin", "-k", 3, "-o", "out.ibin", code=2, says="1099511627776", outputs=("out.ibin",))
+        self.run_cli("remove", "base.gknn", "--ids", "one.npy")
+        self.run_cli("search", "base.gknn", "--queries", "queries.fbin", "-k", 3, "-o", "out.ibin")
+
+    def test_a_page_is_no_standard_output(self):
+        self.refuse_graph("--report", "-", code=2, says="must end in .html")
+
+
 if __name__ == "__main__":
     unittest.main()
