@@ -270,7 +270,13 @@ class Faiss(CliTest):
                             self.run_cli("convert", "q.fbin", "q" + self.suffix, "--allow-rounding")
                             self.run_cli("convert", "q" + self.suffix, "rounded.fbin")
                             self.queries = read_bin(self.path("rounded.fbin"), "f4")
-                        self.assert_alike(self.search("x.gknn"), self.search_faiss(index))
+                        theirs = index
+                        if scalar == types.QT_bf16 and by_residual:
+                            # Where a CPU multiplies bfloat16 (AVX512-BF16), Faiss rounds what centroids leave of a query: a flat index of the same rows does not.
+                            index.set_direct_map_type(faiss.DirectMap.Hashtable)
+                            theirs = faiss.IndexIDMap(faiss.IndexFlat(D, metric))
+                            theirs.add_with_ids(index.reconstruct_batch(self.ids), self.ids)
+                        self.assert_alike(self.search("x.gknn"), self.search_faiss(theirs))
                         self.queries = make_rows(QUERIES, "f4", 3)
         self.suffix = ".fbin"
         index = faiss.index_factory(D, "IVF%d,SQ8" % LISTS)
