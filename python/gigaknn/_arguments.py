@@ -235,7 +235,7 @@ def rows(x, name, stream=None):
     return view if view is not None else _rows_of_array(array, name)
 
 
-def refuse_no_numbers(array):
+def refuse_complex_and_dates(array):
     """Complex numbers and dates, which NumPy makes floats of."""
     if array.dtype.kind in "cmM":
         raise TypeError(f"got {array.dtype}")
@@ -245,7 +245,7 @@ def _floats_of(x, name):
     """Numbers as float32."""
     try:
         given = np.asarray(x)
-        refuse_no_numbers(given)
+        refuse_complex_and_dates(given)
         with np.errstate(over="ignore"):
             return given.astype(np.float32, copy=False)
     except (TypeError, ValueError) as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 import numpy as np
 
-from ._arguments import recall_of, refuse_no_numbers, seed_of, whole
+from ._arguments import recall_of, refuse_complex_and_dates, seed_of, whole
 from ._errors import Error, InvalidArgument, Unsupported
 from ._masked import refuse_masked
 from ._searcher import Searcher, bit_metrics, with_own_rows, zeros_in
@@ -337,7 +337,7 @@ class NNDescent:
 
 def _floats_of(data):
     given = np.asarray(data)
-    refuse_no_numbers(given)
+    refuse_complex_and_dates(given)
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(given, dtype=np.float32)
 

@@ -16,6 +16,20 @@ except ImportError:
     pandas = None
 
 
+class Interrupted:
+    """The library's index, in whose call Ctrl-C came when the rows were there."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def add(self, *arguments):
+        self.inner.add(*arguments)
+        raise KeyboardInterrupt
+
+
 class Keys(unittest.TestCase):
     def setUp(self):
         self.x = random_rows(300, 8)
@@ -221,19 +235,6 @@ class Keys(unittest.TestCase):
     def test_keys_are_those_of_the_rows_where_an_add_was_interrupted_behind_them(self):
         index = gigaknn.build(self.x[:200], index="IVF4,Flat", keys=self.names[:200])
 
-        class Interrupted:
-            """The library's index, in whose call Ctrl-C came when the rows were there."""
-
-            def __init__(self, inner):
-                self.inner = inner
-
-            def __getattr__(self, name):
-                return getattr(self.inner, name)
-
-            def add(self, *arguments):
-                self.inner.add(*arguments)
-                raise KeyboardInterrupt
-
         inner = index._index
         index._index = Interrupted(inner)
         with self.assertRaises(KeyboardInterrupt):
@@ -386,21 +387,8 @@ class Keys(unittest.TestCase):
         self.assertEqual(wrong, [])
 
     def test_keys_are_those_of_the_rows_where_a_change_ends_behind_the_rows(self):
-        class Ended:
-            """An index whose changes are interrupted when they are done."""
-
-            def __init__(self, index):
-                self.index = index
-
-            def __getattr__(self, name):
-                return getattr(self.index, name)
-
-            def add(self, *arguments):
-                self.index.add(*arguments)
-                raise KeyboardInterrupt
-
         index = gigaknn.build(self.x, index="Flat", keys=self.names)
-        index._index = Ended(index._index)
+        index._index = Interrupted(index._index)
         with self.assertRaises(KeyboardInterrupt):
             index.update(self.x[:2] + 1, [4, 5], keys=["four", "five"])
         self.assertEqual(index.search(self.x[:1] + 1, 1).keys[0, 0], "four")

@@ -125,11 +125,6 @@ class Lists(unittest.TestCase):
                 graph.to_umap()
             self.assertTrue((graph.to_umap(most)[0] >= 0).all())
 
-
-def with_own_rows_left_out(graph):
-    ids, distances = graph
-    return distances[:, 1:], ids[:, 1:]
-
     def test_queries_as_pynndescent_takes_them(self):
         x = np.abs(random_rows(60, 6))
         index = gigaknn.NNDescent(x, n_neighbors=5)
@@ -146,6 +141,12 @@ def with_own_rows_left_out(graph):
             gigaknn.NNDescent(x, "hellinger", n_neighbors=3)
         with self.assertRaisesRegex(gigaknn.InvalidArgument, "query_data: hellinger"):
             gigaknn.NNDescent(np.abs(x), "hellinger", n_neighbors=3).query(x)
+
+
+
+def with_own_rows_left_out(graph):
+    ids, distances = graph
+    return distances[:, 1:], ids[:, 1:]
 
 
 if __name__ == "__main__":

@@ -284,7 +284,6 @@ class BadInput(CliTest):
         self.assert_refused("eval", "a.ibin", "--truth", "a.ibin", "-k", 3, code=2, says="3")
         self.assert_refused("eval", "a.ibin", "--truth", "a.ibin", "--sample", 3, code=2, says=("--sample", "--base"))
 
-
     def test_a_folder_of_shards_with_a_broken_link_is_refused(self):
         os.mkdir(self.path("shards"))
         os.symlink(self.path("base.fbin"), self.path("shards/a.fbin"))
