@@ -143,7 +143,6 @@ class Lists(unittest.TestCase):
             gigaknn.NNDescent(np.abs(x), "hellinger", n_neighbors=3).query(x)
 
 
-
 def with_own_rows_left_out(graph):
     ids, distances = graph
     return distances[:, 1:], ids[:, 1:]

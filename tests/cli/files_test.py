@@ -108,6 +108,13 @@ class InputFormats(CliTest):
         self.run_cli("search", "set.hdf5", "-k", 3, "-o", "a.ibin")
         self.run_cli("search", "base.fbin", "--queries", "queries.fbin", "-k", 3, "-o", "b.ibin")
         self.assertEqual(read_bin(self.path("a.ibin"), "i"), read_bin(self.path("b.ibin"), "i"))
+        with h5py.File(self.path("set.hdf5"), "a") as file:
+            file.attrs["distance"] = "angular"
+            file.create_dataset("neighbors", data=read_bin(self.path("a.ibin"), "i"), dtype="i4")
+        said = "says that its distance is angular"
+        self.assertIn(said, self.run_cli("search", "set.hdf5", "-k", 3, "-o", "a.ibin").stderr)
+        self.assertNotIn(said, self.run_cli("search", "set.hdf5", "-k", 3, "-o", "a.ibin", "--metric", "cosine").stderr)
+        self.assert_refused("convert", "set.hdf5", "out.h5", "--dataset", "test", code=2, says="--dataset test is vectors", outputs=("out.h5",))
 
 
 SHARE = 4 if SANITIZED else 1  # of the rows, where all takes ten times as long
