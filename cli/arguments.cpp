@@ -1,8 +1,10 @@
 #include "arguments.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -24,14 +26,19 @@ std::string help_hint(const CLI::App& app) {
 // Not what was meant, but an unset variable of a shell: what is left out says that nothing is given.
 std::string refused_empty(const std::string& text) { return text.empty() ? "an empty value" : ""; }
 
-// Into what the library of options, which takes 010 for eight, reads as decimal. Returns what is wrong with it.
+// Into what the library of options, which takes 010 for eight and the largest for all that is larger, reads as decimal. Returns what is
+// wrong with it.
+template <class Whole>
 std::string make_decimal(std::string& text) {
   if (text.empty()) return refused_empty(text);
   const std::size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
   const bool digits = text.size() > sign && text.find_first_not_of("0123456789", sign) == std::string::npos;
   if (!digits) return join_text("'", text, "' is no whole number");
   text.erase(sign, std::min(text.find_first_not_of('0', sign), text.size() - 1) - sign);
-  return "";
+  Whole value = 0;
+  const char* const begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  const bool fits = std::from_chars(begin, text.data() + text.size(), value).ec != std::errc::result_out_of_range;
+  return fits ? "" : join_text("'", text, "' is beyond ", std::numeric_limits<Whole>::max());
 }
 
 // The library of options takes -1 for the largest.
@@ -44,6 +51,8 @@ std::string refused_hexadecimal(const std::string& text) {
 
 template <class T>
 constexpr bool is_whole = std::is_integral_v<T> || std::is_same_v<T, std::optional<std::int64_t>>;
+template <class T>
+using WholeOf = std::conditional_t<std::is_integral_v<T>, T, std::int64_t>;
 
 }  // namespace
 
@@ -52,6 +61,11 @@ Option Option::show_default() const { return Option(option_->capture_default_str
 Option Option::group(const std::string& heading) const { return Option(option_->group(heading)); }
 Option Option::expected(int least, int most) const { return Option(option_->expected(least, most)); }
 bool Option::given() const { return option_->count() > 0; }
+
+Option Option::tell(bool& is_given) const {
+  return Option(option_->each([&is_given](const std::string&) { is_given = true; }));
+}
+
 Option Option::needs(Option other) const { return Option(option_->needs(other.option_)); }
 Option Option::excludes(Option other) const { return Option(option_->excludes(other.option_)); }
 
@@ -60,7 +74,7 @@ Command Command::add_command(const std::string& name, const std::string& help) c
 template <class T>
 Option Command::add_option(const std::string& name, T& value, const std::string& help) const {
   CLI::Option* option = app_->add_option(name, value, help)->check(CLI::Validator(refused_empty, ""));
-  if constexpr (is_whole<T>) option->transform(CLI::Validator(make_decimal, ""));
+  if constexpr (is_whole<T>) option->transform(CLI::Validator(make_decimal<WholeOf<T>>, ""));
   if constexpr (std::is_unsigned_v<T>) option->check(CLI::Validator(refused_negative, ""));
   if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, std::optional<double>> || std::is_same_v<T, std::optional<float>>) {
     option->check(CLI::Validator(refused_hexadecimal, ""));

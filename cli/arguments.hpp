@@ -33,6 +33,8 @@ class Option {
   Option excludes(Option other) const;
   /// Whether the arguments, once they are read, have it.
   bool given() const;
+  /// The same, set as soon as they are read; `is_given` must outlive the parser.
+  Option tell(bool& is_given) const;
 
  private:
   CLI::Option* option_;

@@ -83,7 +83,7 @@ int run_build(BuildOptions options, const std::string& command_line) {
   params.allow_nonfinite = options.common.allow_nonfinite;
   require(ids.empty() || std::ssize(ids) == rows.rows, Fault::invalid_data, options.ids.string(), ": holds ", ids.size(),
           " ids, expected one for each of the ", rows.rows, " rows of ", base.name);
-  check_metric(base, params.metric);
+  check_metric(base, options.base, session);
   session.timed("check values", record.seconds.load, [&] { check_values(base, params.metric, session); });
   params.expected_k = options.curve.k;
   if (options.recall && options.curve.queries.empty()) options.curve.held_out = rows_to_hold_out(rows.rows);

@@ -62,8 +62,7 @@ int run_add(const ChangeOptions& options, const std::string& command_line) {
   if (!options.ids.empty()) ids = read_results(options.ids, {}).ids;
   session.hold(rows.held_bytes + ids.size() * sizeof(RowId));
   const auto old = open_index(options.index, {.map = true});
-  check_same_rows(*old, options.index, rows);
-  check_values(rows, old->metric(), session);
+  check_rows_for(*old, options.index, rows, session);
   // Codes without full vectors take less.
   const std::size_t row_bytes = sizeof(RowId) + (old->keeps_rows() ? static_cast<std::size_t>(old->cols()) * size_of(old->dtype()) : 0);
   check_output(options.target(), std::filesystem::file_size(options.index) + static_cast<std::size_t>(rows.matrix().rows) * row_bytes);

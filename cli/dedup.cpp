@@ -37,7 +37,7 @@ int run_dedup(const DedupOptions& options, const std::string& command_line) {
   session.hold(base.held_bytes);
   describe_base(record, base.matrix());
   const Metric metric = metric_of(options.common.metric);
-  check_metric(base, metric);
+  check_metric(base, options.base, session);
   check_ids_fit(options.output, record.n);
   session.timed("check values", record.seconds.load, [&] { check_values(base, metric, session); });
   check_output(options.output.ids, ids_file_bytes(options.output, record.n, 1));

@@ -199,7 +199,7 @@ void add_eval_command(Command app, Request& request) {
   command.add_option("-k", options->at, "compare the first k (default: all that there are, on both sides)");
   command.add_option("--recall", options->floor,
                      "the recall asked for, 0 to 1: exit code 4 if it is missed");
-  const Option metric = add_metric_option(command, options->common);
+  add_metric_option(command, options->common);
   add_run_options(command, options->common);
   command.add_examples(
       "  gigaknn eval ids.ibin --distances d.fbin --truth gt_l2_100.gtbin\n"
@@ -208,8 +208,7 @@ void add_eval_command(Command app, Request& request) {
       "k-recall@k: share of the k true neighbours among the k found. R@r: share of the queries "
       "whose true\n"
       "nearest neighbour stands among the first r. A truth may hold similarities or distances.");
-  command.callback([options, metric, &request] {
-    options->common.metric_given = metric.given();
+  command.callback([options, &request] {
     request.run = [options, &request] { return run_eval(*options, request.command_line); };
   });
 }

@@ -139,6 +139,11 @@ std::size_t approximate_bytes(const GraphOptions& options, MatrixRef base) {
                                  options.common.thread_count());
 }
 
+std::size_t least_bytes(const GraphOptions& options, MatrixRef base) {
+  return least_graph_bytes(ops_of(options.common.device, options.common.shards), base, graph_params(options),
+                           options.common.thread_count());
+}
+
 // In tasks, from files: where that is asked for, or the memory would not do. None: in memory, and of all pairs (`options` say so then)
 // where it does for nothing else, and they take minutes at most. What is not mapped is in memory anyway.
 std::optional<GraphPlan> plan_in_tasks(GraphOptions& options, const Vectors& base, Session& session) {
@@ -153,6 +158,10 @@ std::optional<GraphPlan> plan_in_tasks(GraphOptions& options, const Vectors& bas
     if (budget == 0 || !can) return std::nullopt;
     const auto mapped = static_cast<std::size_t>(base.matrix().rows * base.matrix().stride_bytes);
     if (mapped + approximate_bytes(options, base.matrix()) <= budget) return std::nullopt;
+    if (mapped + least_bytes(options, base.matrix()) <= budget) {
+      session.hold(mapped);  // what is left decides what it does without
+      return std::nullopt;
+    }
   }
   try {
     return make_plan(plan_params(options.common, options.tasks, options.base, options.output, graph_params(options)));
@@ -161,7 +170,7 @@ std::optional<GraphPlan> plan_in_tasks(GraphOptions& options, const Vectors& bas
     const auto rows = static_cast<double>(base.matrix().rows), cols = static_cast<double>(base.matrix().cols);
     const bool few = rows * rows * cols <= most_compared;
     if (asked || options.common.method != "auto" || error.fault() != Fault::out_of_memory || !few) throw;
-    if (approximate_bytes(options, base.matrix()) <= budget) return std::nullopt;
+    if (least_bytes(options, base.matrix()) <= budget) return std::nullopt;
     session.note(join_text("all pairs are compared, since ", error.what()));
     options.common.method = "exact";
     return std::nullopt;
@@ -307,7 +316,7 @@ int run_graph(GraphOptions options, const std::string& command_line) {
           options.k);
   const ImageSize image = image_size(options.image, base);
   const Metric metric = metric_of(options.common.metric);
-  check_metric(base, metric);
+  check_metric(base, options.base, session);
   const std::vector<std::int64_t> labels = options.labels.empty() ? std::vector<std::int64_t>{} : read_labels(options.labels, base);
   session.hold(labels.size() * sizeof(std::int64_t));
   if (const std::optional<GraphPlan> in_tasks = plan_in_tasks(options, base, session)) {

@@ -72,6 +72,15 @@ std::optional<DType> dtype_of(hid_t type) {
   return std::nullopt;
 }
 
+/// As ours are called, also where it is none of them.
+std::string type_name(hid_t type) {
+  if (const std::optional<DType> dtype = dtype_of(type)) return std::string(name_of(*dtype));
+  const H5T_class_t kind = H5Tget_class(type);
+  if (kind != H5T_FLOAT && kind != H5T_INTEGER) return "neither integers nor reals";
+  const char letter = kind == H5T_FLOAT ? 'f' : H5Tget_sign(type) == H5T_SGN_2 ? 'i' : 'u';
+  return letter + std::to_string(8 * H5Tget_size(type));
+}
+
 Handle memory_type(DType dtype) {
   switch (dtype) {
     case DType::f32:
@@ -152,14 +161,15 @@ herr_t keep_name(hid_t, const char* name, const H5L_info_t*, void* names) {
   return 0;
 }
 
+// HDF5 gives the largest for those that are larger (u64).
 void take_ids(const Matrix& matrix, const std::string& name, std::span<RowId> ids) {
   const std::int64_t* values = matrix.row<std::int64_t>(0);
+  constexpr std::int64_t end = std::numeric_limits<std::int64_t>::max();
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (values[i] < -1) {
+    if (values[i] < -1 || values[i] == end) {
       const auto at = static_cast<std::int64_t>(i);
       fail(Fault::corrupt_file, name, ": 'neighbors' row ", at / matrix.cols(), ", column ",
-           at % matrix.cols(), ": id ", values[i], ", expected -1 to ",
-           std::numeric_limits<std::int64_t>::max());
+           at % matrix.cols(), ": id ", values[i], values[i] == end ? " or more" : "", ", expected -1 to ", end - 1);
     }
     ids[i] = RowId{values[i]};
   }
@@ -210,10 +220,8 @@ std::vector<Hdf5Part> list_hdf5(const std::filesystem::path& path) {
     if (object.id() < 0 || H5Iget_type(object.id()) != H5I_DATASET) continue;
     const Part part(file, name);
     if (part.rank != 1 && part.rank != 2) continue;
-    const std::optional<DType> dtype = dtype_of(part.type.id());
     parts.push_back({printable(name), static_cast<std::int64_t>(part.dims[0]),
-                     static_cast<std::int64_t>(part.dims[1]),
-                     dtype ? std::string(name_of(*dtype)) : "unknown"});
+                     static_cast<std::int64_t>(part.dims[1]), type_name(part.type.id())});
   }
   return parts;
 }
@@ -223,7 +231,7 @@ Matrix read_hdf5_matrix(const std::filesystem::path& path, const std::string& pa
   const Part part(file, part_name);
   const std::optional<DType> dtype = dtype_of(part.type.id());
   require(dtype.has_value(), Fault::unsupported, file.name, ": '", part_name,
-          "' has a type that is not supported, expected one of f32 f16 bf16 u8 i8 i32 i64");
+          "' holds ", type_name(part.type.id()), ", expected one of f32 f16 bf16 u8 i8 i32 i64");
   const WideSize bytes = WideSize{part.dims[0]} * part.dims[1] * size_of(*dtype);
   require(memory_bytes == 0 || bytes <= memory_bytes, Fault::out_of_memory, "a budget of ", memory_bytes, " bytes is too small: '", part_name,
           "' of ", file.name, " is read into ", decimal(bytes), "; gigaknn convert makes a file of it that is mapped");

@@ -118,7 +118,7 @@ TEST_F(Hdf5, WhatCannotBeReadIsNamed) {
   add("a.h5", "neighbors", H5T_IEEE_F32LE);
   expect_error(
       Fault::unsupported, [&] { read_hdf5_matrix(path, "train"); }, path.string(),
-      "'train' has a type that is not supported, expected one of f32 f16 bf16 u8 i8 i32 i64");
+      "'train' holds f64, expected one of f32 f16 bf16 u8 i8 i32 i64");
   expect_error(
       Fault::corrupt_file, [&] { read_hdf5_matrix(path, "test"); }, "has no data set 'test'");
   expect_error(

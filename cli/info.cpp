@@ -102,6 +102,7 @@ void print_faiss(const std::filesystem::path& path) {
 void print_hdf5(const std::filesystem::path& path) {
   print_line("format", "HDF5");
   print_size(path);
+  if (const auto distance = read_hdf5_distance(path)) print_line("distance", *distance);
   for (const Hdf5Part& part : list_hdf5(path)) {
     print_line("data set", part.name + ": " + format_count(part.rows) + " x " +
                                std::to_string(part.cols) + " " + part.type);

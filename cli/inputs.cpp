@@ -49,6 +49,16 @@ void check_metric(const Vectors& vectors, Metric metric) {
           name_of(vectors.matrix().dtype));
 }
 
+void check_metric(const Vectors& vectors, const std::filesystem::path& path, Session& session) {
+  check_metric(vectors, metric_of(session.options.metric));
+  const auto said = is_hdf5(path) ? read_hdf5_distance(path) : std::nullopt;
+  if (!said || session.options.metric_given) return;
+  const bool angular = *said == "angular" || *said == "cosine", other = *said != "euclidean" && *said != "l2";
+  if (!other) return;
+  session.note(join_text(path.string(), " says that its distance is ", *said, "; this is by ", session.options.metric, " all the same",
+                         angular ? ", which --metric cosine changes" : ""));
+}
+
 void check_same_rows(const Vectors& base, const Vectors& queries) {
   const MatrixRef a = base.matrix(), b = queries.matrix();
   require(a.cols == b.cols, Fault::invalid_argument, queries.name, ": rows of ", b.cols,
@@ -57,19 +67,17 @@ void check_same_rows(const Vectors& base, const Vectors& queries) {
           ", those of the base ", base.name, " are ", name_of(a.dtype));
 }
 
-void check_same_rows(const Index& index, const std::filesystem::path& path, const Vectors& rows) {
-  const MatrixRef matrix = rows.matrix();
-  require(matrix.cols == index.cols() && matrix.dtype == index.dtype(), Fault::invalid_argument, rows.name, " is ", matrix.cols, " x ",
-          name_of(matrix.dtype), ", ", path.string(), " ", index.cols(), " x ", name_of(index.dtype()));
-}
+namespace {
 
-void check_values(const Vectors& vectors, Metric metric, Session& session) {
+constexpr std::string_view option_takes_them = "--allow-nonfinite takes them as farthest";
+
+void check_values(const Vectors& vectors, Metric metric, bool allow_nonfinite, std::string_view advice, Session& session) {
   const ValueFaults faults = find_value_faults(vectors.matrix(), metric, session.run());
   if (const auto& place = faults.first_nonfinite) {
-    require(session.options.allow_nonfinite, Fault::invalid_data, vectors.name, ": row ",
+    require(allow_nonfinite, Fault::invalid_data, vectors.name, ": row ",
             place->row, ", column ", place->col, " is ", place->value, "; allowed: finite values (",
             faults.nonfinite_rows, faults.nonfinite_rows == 1 ? " row has" : " rows have",
-            " others; --allow-nonfinite takes them as farthest)");
+            " others; ", advice, ")");
     session.note(vectors.name + ": " + format_count(faults.nonfinite_rows) +
                  " rows with NaN or infinity count as farthest");
   }
@@ -84,6 +92,20 @@ void check_values(const Vectors& vectors, Metric metric, Session& session) {
                  ": under cosine they count as farthest");
     session.record.more["zero_rows"][vectors.name] = faults.zero_rows;
   }
+}
+
+}  // namespace
+
+void check_values(const Vectors& vectors, Metric metric, Session& session) {
+  check_values(vectors, metric, session.options.allow_nonfinite, option_takes_them, session);
+}
+
+void check_rows_for(const Index& index, const std::filesystem::path& path, const Vectors& rows, Session& session) {
+  const MatrixRef matrix = rows.matrix();
+  require(matrix.cols == index.cols() && matrix.dtype == index.dtype(), Fault::invalid_argument, rows.name, " is ", matrix.cols, " x ",
+          name_of(matrix.dtype), ", ", path.string(), " ", index.cols(), " x ", name_of(index.dtype()));
+  if (index.takes_nonfinite()) return check_values(rows, index.metric(), session);
+  check_values(rows, index.metric(), false, path.string() + " was built without --allow-nonfinite", session);
 }
 
 ImageSize image_size(const std::string& option, const Vectors& vectors) {

@@ -35,16 +35,19 @@ Vectors open_vectors(const std::filesystem::path& path, const std::string& part,
 /// Throws Error: unsupported where rows of this type have no such distance (bits are u8).
 void check_metric(const Vectors& vectors, Metric metric);
 
+/// As above, of --metric; where it was not given, and an HDF5 file says that its distance is another, that is noted.
+void check_metric(const Vectors& vectors, const std::filesystem::path& path, Session& session);
+
 /// Throws Error: invalid_argument unless dimensions and element types agree.
 void check_same_rows(const Vectors& base, const Vectors& queries);
-
-/// As above, of rows and the index at `path`.
-void check_same_rows(const Index& index, const std::filesystem::path& path, const Vectors& rows);
 
 /// Refuses NaN, infinity and (chi2, hellinger) negative values, by row and column; or counts rows
 /// with NaN or infinity with --allow-nonfinite. Names zero rows under cosine. Throws Error:
 /// invalid_data.
 void check_values(const Vectors& vectors, Metric metric, Session& session);
+
+/// Both of these, of rows or queries for the index at `path`, which says itself whether NaN and infinity may be among them.
+void check_rows_for(const Index& index, const std::filesystem::path& path, const Vectors& rows, Session& session);
 
 /// --image, or what the file says of its images, or 0, 0. Throws Error: invalid_argument if it does
 /// not multiply to the dimension of a row.

@@ -1,4 +1,5 @@
 // gigaknn kmeans: BASE [n, d] -> check values -> fit_kmeans -> centroids [k, d]; with --labels nearest_centroids -> one label a row
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -86,6 +87,12 @@ void describe_labels(const Neighbors& labels, std::span<const float> weights, st
   session.record.more["all_rows"] = {{"objective", all.objective}, {"imbalance", all.imbalance}, {"empty", all.empty}};
   session.say("  all rows objective " + number_text(all.objective) + ", imbalance " + number_text(all.imbalance) + ", " +
               format_count(all.empty) + " clusters empty");
+  const auto without = std::count(labels.ids.begin(), labels.ids.end(), no_row);
+  session.record.more["rows_without_cluster"] = without;
+  if (without > 0) {
+    session.note(format_count(without) + " rows have no cluster, label -1: no centroid is at a finite distance (NaN, infinity, values whose "
+                 "squares a float32 does not hold; cosine: zeros)");
+  }
 }
 
 int run_kmeans(const KMeansOptions& options, const std::string& command_line) {
@@ -109,7 +116,7 @@ int run_kmeans(const KMeansOptions& options, const std::string& command_line) {
   record.method = "k-means";
   require(options.clusters >= 1 && options.clusters <= rows.rows, Fault::invalid_argument, "-k must be from 1 to n = ", rows.rows, ", got ",
           options.clusters);
-  check_metric(base, params.metric);
+  check_metric(base, options.base, session);
   const std::vector<float> weights = read_weights(options.weights, base);
   params.weights = weights;
   session.timed("check values", record.seconds.load, [&] { check_values(base, params.metric, session); });
@@ -174,7 +181,8 @@ void add_kmeans_command(Command app, Request& request) {
   command.add_option("-o,--output", options->output, "the centroids, f32: .fbin .fvecs or .npy").required();
   command.add_option("--labels", options->labels.ids, "for each row its nearest centroid: .npy (i64), .ibin (i32), .ivecs or .h5");
   command.add_option("--distances", options->labels.distances, "beside --labels: how far that is (l2: squared)");
-  command.add_option("--metric", options->common.metric, "l2, or cosine: only directions count, centroids have length 1").show_default();
+  command.add_option("--metric", options->common.metric, "l2, or cosine: only directions count, centroids have length 1").show_default()
+      .tell(options->common.metric_given);
   command.add_option("--iterations", options->iterations, "rounds at most; fewer where no row moves any more").show_default();
   command.add_option("--start", options->start, "random or plus-plus (drawn by distance: slower, better where clusters stand apart)")
       .show_default();
@@ -182,7 +190,7 @@ void add_kmeans_command(Command app, Request& request) {
       .show_default();
   command.add_option("--levels", options->levels, "auto, 1 or 2: regions first, then clusters in each; auto: from 32768 clusters on")
       .show_default();
-  command.add_flag("--balanced", options->balanced, "move the smallest clusters to where the largest are");
+  command.add_flag("--balanced", options->balanced, "divide the largest clusters, giving up the smallest");
   command.add_option("--weights", options->weights, "one f32 a row, by which it counts");
   add_device_option(command, options->common);
   add_shards_option(command, options->common, "the centroids");

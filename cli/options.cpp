@@ -51,8 +51,8 @@ int CommonOptions::thread_count() const {
   return threads > 0 ? threads : available_threads();
 }
 
-Option add_metric_option(Command app, CommonOptions& options) {
-  return app.add_option("--metric", options.metric, "one of: " + metric_names()).show_default();
+void add_metric_option(Command app, CommonOptions& options) {
+  app.add_option("--metric", options.metric, "one of: " + metric_names()).show_default().tell(options.metric_given);
 }
 
 void add_run_options(Command app, CommonOptions& options) {

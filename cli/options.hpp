@@ -30,7 +30,7 @@ struct Request {
 
 /// The options that work the same in every command that computes.
 struct CommonOptions {
-  bool metric_given = false;  ///< where an index or a graph has one of its own
+  bool metric_given = false;
   std::string metric = "l2";
   std::string method = "auto";
   std::vector<std::string> methods = {"auto", "exact"};  ///< that the command knows
@@ -51,7 +51,7 @@ struct CommonOptions {
   int thread_count() const;
 };
 
-Option add_metric_option(Command app, CommonOptions& options);
+void add_metric_option(Command app, CommonOptions& options);
 /// --threads --memory --seed --json --quiet
 void add_run_options(Command app, CommonOptions& options);
 /// --device --device-memory --allow-nonfinite

@@ -29,7 +29,7 @@ int run_radius_graph(const RadiusGraphOptions& options, const std::string& comma
   session.hold(base.held_bytes);
   describe_base(record, base.matrix());
   const Metric metric = metric_of(options.common.metric);
-  check_metric(base, metric);
+  check_metric(base, options.base, session);
   check_ids_fit(options.output, record.n, true);
   session.timed("check values", record.seconds.load, [&] { check_values(base, metric, session); });
   Plan plan;

@@ -57,10 +57,7 @@ int measure_and_store(const std::filesystem::path& path, const CurveOptions& opt
   open.expected_queries = queries ? queries->matrix().rows : options.held_out;
   open.map = true;
   const auto index = open_index(path, open, session.run());
-  if (queries) {
-    check_same_rows(*index, path, *queries);
-    check_values(*queries, index->metric(), session);
-  }
+  if (queries) check_rows_for(*index, path, *queries, session);
   std::optional<Neighbors> truth;
   if (!options.truth.empty()) truth = read_results(options.truth, {});
   const RecallCurve curve = session.timed("measure", record.seconds.evaluate, [&] {

@@ -19,6 +19,7 @@
 namespace gigaknn::cli {
 namespace {
 
+constexpr std::int64_t most_signed = std::numeric_limits<std::int32_t>::max() - 1;  // so that the number of rows fits, too
 constexpr std::array<std::string_view, 6> id_suffixes = {".ibin",  ".npy", ".ivecs",
                                                          ".gtbin", ".h5",  ".hdf5"};
 constexpr std::array<std::string_view, 3> distance_suffixes = {".fbin", ".npy", ".fvecs"};
@@ -75,14 +76,18 @@ void check_ids_name(const std::filesystem::path& path) {
           ": such a file holds distances too, and there are none; ids alone go to .npy, .ibin or .ivecs");
 }
 
-void check_ids_fit(const ResultFiles& files, std::int64_t n, bool radius) {
-  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max() - 1;  // so that the number of rows fits, too
-  require(!radius || n - 1 <= most, Fault::unsupported, files.ids.string(), ": ids up to ", n - 1,
-          " do not fit the format of what is within a radius, whose ids have 31 bits");
+bool ids_fit(const ResultFiles& files, std::int64_t n, bool radius) {
   const bool wide = files.ids.extension() == ".npy" || is_hdf5(files.ids);
   const bool unsigned_ids = files.ids.extension() == ".gtbin" && n - 1 < std::numeric_limits<std::uint32_t>::max();
-  require(wide || unsigned_ids || n - 1 <= most, Fault::unsupported, files.ids.string(), ": ids up to ", n - 1,
-          " do not fit 32 bits; allowed here: .npy or .h5 (up to ", most, " also .ibin)");
+  return n - 1 <= most_signed || (!radius && (wide || unsigned_ids));
+}
+
+void check_ids_fit(const ResultFiles& files, std::int64_t n, bool radius) {
+  const bool fit = ids_fit(files, n, radius);
+  require(fit || !radius, Fault::unsupported, files.ids.string(), ": ids up to ", n - 1,
+          " do not fit the format of what is within a radius, whose ids have 31 bits");
+  require(fit, Fault::unsupported, files.ids.string(), ": ids up to ", n - 1, " do not fit 32 bits; allowed here: .npy or .h5 (up to ",
+          most_signed, " also .ibin)");
 }
 
 std::size_t ids_file_bytes(const ResultFiles& files, std::int64_t queries, std::int64_t k) {

@@ -26,6 +26,7 @@ void check_result_names(const ResultFiles& files, bool radius);
 void check_ids_name(const std::filesystem::path& path);
 /// Throws Error: unsupported where ids below `n` do not fit the format; `radius`: that of range results, whatever the name.
 void check_ids_fit(const ResultFiles& files, std::int64_t n, bool radius = false);
+bool ids_fit(const ResultFiles& files, std::int64_t n, bool radius);
 
 /// Bytes that k neighbours of each query take on disk.
 std::size_t ids_file_bytes(const ResultFiles& files, std::int64_t queries, std::int64_t k);

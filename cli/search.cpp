@@ -8,7 +8,6 @@
 
 #include "core/require.hpp"
 #include "eval/report_text.hpp"
-#include "hdf5.hpp"
 #include "inputs.hpp"
 #include "io/results.hpp"
 #include "outputs.hpp"
@@ -76,16 +75,6 @@ std::unique_ptr<Index> prepare(const SearchOptions& options, const Vectors& base
   params.allow_nonfinite = options.common.allow_nonfinite;
   return session.timed("prepare", session.record.seconds.prepare,
                        [&] { return make_flat_index(base.matrix(), params, session.run()); });
-}
-
-// What ann-benchmarks' files say of their truth, where it is not by this metric.
-void note_distance_of(const SearchOptions& options, Session& session) {
-  const auto said = is_hdf5(options.base) ? read_hdf5_distance(options.base) : std::nullopt;
-  if (!said || options.common.metric_given) return;
-  const bool angular = *said == "angular" || *said == "cosine", other = *said != "euclidean" && *said != "l2";
-  if (!other) return;
-  session.note(join_text(options.base.string(), " says that its distance is ", *said, "; searched by ", options.common.metric, " all the same",
-                         angular ? ", which --metric cosine changes" : ""));
 }
 
 /// The k nearest rows, verified, written and shown.
@@ -163,8 +152,7 @@ int run_search(const SearchOptions& options, const std::string& command_line) {
   check_same_rows(base, queries);
   check_ids_fit(options.output, record.n, options.radius.has_value());
   const Metric metric = metric_of(options.common.metric);
-  check_metric(base, metric);
-  note_distance_of(options, session);
+  check_metric(base, options.base, session);
   image_size(options.image, base);
   session.timed("check values", record.seconds.load, [&] {
     check_values(base, metric, session);
@@ -202,7 +190,7 @@ void add_search_command(Command app, Request& request) {
                   ".range, or any name of no other format (big-ann range format)")
       .required();
   command.add_option("--distances", options->output.distances, "distances (l2: squares): .fbin, .npy or .fvecs");
-  const Option metric = add_metric_option(command, options->common);
+  add_metric_option(command, options->common);
   add_engine_options(command, options->common);
   add_run_options(command, options->common);
   command.add_option("--verify", options->verify,
@@ -230,8 +218,7 @@ void add_search_command(Command app, Request& request) {
       "  gigaknn search base.fbin --queries q.fbin -k 10 -o ids.ibin --distances d.fbin\n"
       "  gigaknn search base.u8bin --queries q.u8bin --radius 90000 -o found.range\n"
       "  gigaknn search glove-100-angular.hdf5 -k 100 --metric cosine -o result.h5");
-  command.callback([options, metric, &request] {
-    options->common.metric_given = metric.given();
+  command.callback([options, &request] {
     request.run = [options, &request] { return run_search(*options, request.command_line); };
   });
 }

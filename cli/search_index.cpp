@@ -1,7 +1,6 @@
 // gigaknn search X.gknn: queries [q, d] -> open_index -> search -> a sample of them with every list -> recall -> ids [q, k],
 // distances [q, k] (or all rows found within a radius), JSON
 #include <algorithm>
-#include <limits>
 
 #include <gigaknn/gigaknn.hpp>
 
@@ -177,14 +176,12 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   if (options.refine && !index->refines()) {
     session.note("--refine is not used: " + options.base.string() + " has no full vectors behind what it compares");
   }
-  check_same_rows(*index, options.base, queries);
-  check_values(queries, index->metric(), session);
-  std::int64_t end = index->next_id();
-  if (end > std::numeric_limits<std::int32_t>::max()) {  // of an id that may be gone
+  check_rows_for(*index, options.base, queries, session);
+  const std::int64_t end = index->next_id();
+  if (!ids_fit(options.output, end, options.radius.has_value())) {  // but it may be of one that is gone
     const std::vector<RowId> ids = index->ids();
-    end = ids.empty() ? 0 : value_of(ids.back()) + 1;
+    check_ids_fit(options.output, ids.empty() ? 0 : value_of(ids.back()) + 1, options.radius.has_value());
   }
-  check_ids_fit(options.output, end, options.radius.has_value());
   check_output(options.output.ids, ids_file_bytes(options.output, q, record.k));
   check_output(options.output.distances, distances_file_bytes(options.output, q, record.k));
   session.say(join_text(options.radius ? join_text("rows within ", *options.radius) : join_text(record.k, " nearest rows"), " of ",

@@ -100,6 +100,7 @@ int run_plan_command(const PlanOptions& options) {
   if (options.measure) {
     RunOptions run;
     run.threads = options.common.thread_count();
+    run.device_memory_bytes = options.common.device_memory_bytes();
     measure_plan(plan, run);
   }
   if (!options.output.empty()) {
@@ -239,6 +240,7 @@ void add_plan_command(Command app, Request& request) {
   command.add_option("--dtype", options->dtype, "without BASE: its type, one of f32 f16 bf16 u8 i8 (default: f32)");
   command.add_flag("--measure", options->measure, "look at a sample to tell the time; takes about a tenth of it");
   add_metric_option(command, options->common);
+  add_device_option(command, options->common);
   add_task_options(command, options->tasks);
   add_run_options(command, options->common);
   command.add_examples(

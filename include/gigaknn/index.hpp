@@ -93,6 +93,7 @@ class Index {
   virtual std::int64_t lists() const { return 0; }  ///< inverted lists; 0: every row is looked at
   virtual std::string_view kind() const = 0;        ///< "flat", "ivf_flat", "ivf_pq", "ivf_sq" or "ivf_transformed"
   virtual bool keeps_rows() const { return true; }  ///< full vectors, its own or the caller's; otherwise distances are to what codes stand for
+  virtual bool takes_nonfinite() const { return false; }  ///< rows and queries with NaN or infinity are farthest, not refused
   virtual bool refines() const { return false; }    ///< candidates are compared by full vectors: SearchParams::refine
   /// Whether what is found has the distances of rows, not of what stands for them.
   bool finds_distances_of_rows(const SearchParams& params) const { return keeps_rows() && (!refines() || params.refine > 0); }
@@ -142,6 +143,8 @@ class Index {
   virtual std::vector<RowId> held_out() const { return {}; }
   /// One more than the largest id that was ever given.
   virtual std::int64_t next_id() const;
+  /// Another after each change: what two equal ones stand around saw one state.
+  virtual std::int64_t version() const { return 0; }
   /// Writes a file that `open_index` opens. Same rows by the same ids in the same lists, and the same next id,
   /// rows held out and curve: same bytes. Throws Error: io.
   virtual void save(const std::filesystem::path& path, const RunOptions& run = {}) const;

@@ -45,7 +45,7 @@ struct KMeansParams {
   KMeansLevels levels = KMeansLevels::automatic;
   std::uint64_t seed = 0;
   std::int64_t most_rows_a_cluster = 256;  ///< of larger sets that many times `clusters` rows are drawn by `seed`, by their weights where there are any; 0: all are used
-  bool balanced = false;        ///< clusters with less than 0.3 of their share of the rows begin anew among the rows of large ones, until the last quarter of the rounds
+  bool balanced = false;        ///< clusters with less than 0.3 of their share of the rows begin anew beside the centroids of large ones, until the last quarter of the rounds
   std::span<const float> weights = {};  ///< [n], finite and >= 0; none: all 1
   std::span<const std::int64_t> left_out = {};  ///< rows that take no part, ascending, fewer than leave a row a cluster; not beside weights, whose 0 does that
   std::string device = "cpu";

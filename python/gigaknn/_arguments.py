@@ -229,7 +229,7 @@ def rows(x, name, stream=None):
     if is_bfloat16(x):
         return _rows_of_bfloat16(x, name)
     array = np.asarray(x)
-    if array.ndim == 0 and not hasattr(x, "shape"):
+    if array.ndim == 0 and (array.dtype == object or not hasattr(x, "shape")):
         raise TypeError(f"{name} must be rows: an array [n, d], lists of Arrow's, or files; got {'None' if x is None else type(x).__name__}")
     view = _core.view(array)  # of what NumPy alone can read
     return view if view is not None else _rows_of_array(array, name)

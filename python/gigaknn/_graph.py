@@ -382,8 +382,9 @@ class KnnGraph:
 
         if mode not in ("distance", "connectivity"):
             raise InvalidArgument(f"mode must be distance or connectivity, got {mode!r}")
-        finite = _finite_distances(self.metric, self.ids, self.distances)
-        ids, distances = with_self(self.ids, finite) if include_self else (self.ids, finite)
+        ids, distances = _finite_lists(self.metric, self.ids, self.distances)
+        if include_self:
+            ids, distances = with_self(ids, distances)
         present = ids >= 0
         whole_lists = bool(present.all())
         counts = present.sum(axis=1)
@@ -425,7 +426,7 @@ class KnnGraph:
         if self.metric == "inner_product":
             raise Unsupported("inner_product is no distance; UMAP takes distances")
         distances, ids = self._whole_lists(count)
-        ids, distances = with_self(ids, np.sqrt(distances) if self.metric == "l2" else _finite_distances(self.metric, ids, distances))
+        ids, distances = with_self(*(_finite_lists(self.metric, ids, distances) if self.metric != "l2" else (ids, np.sqrt(distances))))
         return ids.astype(np.int32 if len(self) < 2**31 else np.int64), distances
 
     def _whole_lists(self, count):
@@ -722,9 +723,14 @@ def knn_graph(
     return graph
 
 
-def _finite_distances(metric, ids, distances):
-    """For those who take no infinity: by cosine rows of zeros are 1 from every row, as scikit-learn has it."""
-    return np.where((ids >= 0) & np.isinf(distances), np.float32(1), distances) if metric == "cosine" else distances
+def _finite_lists(metric, ids, distances):
+    """(ids, distances) for those who take no infinity: by cosine what is infinitely far (rows of zeros) is 1 away, as scikit-learn has it, and stands there in its list."""
+    far = (ids >= 0) & np.isinf(distances) if metric == "cosine" else np.zeros((1, 1), bool)
+    if not far.any():
+        return ids, distances
+    distances = np.where(far, np.float32(1), distances)
+    order = np.lexsort((ids, distances), axis=1)
+    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(distances, order, axis=1)
 
 
 def _hold_against(graph, wanted, how=""):

@@ -14,7 +14,7 @@ from . import _core
 from ._arguments import flag, ids_of, neighbors_of, number, path_of, path_to_write, recall_of, rows, run_of, seconds_of, seed_of, whole, whole_array, word
 from ._bfloat16 import array_of, dtype_of_numpy
 from ._changes import Changes
-from ._errors import CorruptFile, Error, InvalidArgument, RecallWarning, Unsupported
+from ._errors import CorruptFile, Error, InvalidArgument, InvalidData, RecallWarning, Unsupported
 from ._eval import Recall
 from ._files import replace
 from ._keys import Places, are_keys, in_order, is_empty, keys_joined, keys_of, with_keys
@@ -57,7 +57,7 @@ class Index:
     def __init__(self, index: _core.Index, curve: _core.RecallCurve | None = None, recall: float | None = None, keys: Keys = None) -> None:
         self._index = index
         self._keys = keys  # of every id below next_id
-        self._changes = Changes()
+        self._changes = Changes(lambda: index.version)
         self._places = None  # of keys among the rows, until these change
         self._curve = curve
         self._lists = index.lists
@@ -172,7 +172,7 @@ class Index:
         k = neighbors_of(k, queries)
         nprobe, refine = self._effort(k, recall, nprobe, refine)
         run, sets = run_of(threads, memory, progress), self._sets(only, exclude)
-        return self._changes.undisturbed(lambda: with_keys(Neighbors(*self._index.search(queries, k, nprobe, refine, *sets, run)), self._keys))
+        return self._changes.undisturbed(lambda: with_keys(Neighbors(*self._index.search(queries, k, nprobe, refine, *sets(), run)), self._keys))
 
     def search_radius(
         self,
@@ -211,8 +211,8 @@ class Index:
         (array([0, 3, 5]), array([3, 2, 4, 8, 7]))
         """
         nprobe, refine = _optional(nprobe, "nprobe"), _optional(refine, "refine")
-        asked = rows(queries, "queries"), number(radius, "radius"), nprobe, refine, *self._sets(only, exclude), run_of(threads, memory, progress)
-        return self._changes.undisturbed(lambda: with_keys(RadiusNeighbors(*self._index.search_radius(*asked)), self._keys))
+        asked, sets, run = (rows(queries, "queries"), number(radius, "radius"), nprobe, refine), self._sets(only, exclude), run_of(threads, memory, progress)
+        return self._changes.undisturbed(lambda: with_keys(RadiusNeighbors(*self._index.search_radius(*asked, *sets(), run)), self._keys))
 
     def search_exact(
         self,
@@ -253,8 +253,8 @@ class Index:
         True
         """
         queries = rows(queries, "queries")
-        asked = queries, neighbors_of(k, queries), *self._sets(only, exclude), run_of(threads, memory, progress)
-        return self._changes.undisturbed(lambda: with_keys(Neighbors(*self._index.search_all(*asked)), self._keys))
+        k, sets, run = neighbors_of(k, queries), self._sets(only, exclude), run_of(threads, memory, progress)
+        return self._changes.undisturbed(lambda: with_keys(Neighbors(*self._index.search_all(queries, k, *sets(), run)), self._keys))
 
     def _effort(self, k, recall, nprobe, refine):
         if nprobe is not None or refine is not None:
@@ -360,30 +360,30 @@ class Index:
         >>> index.ids_of(["cid", "ann"])
         array([2, 0])
         """
-        with self._changes.alone():
-            return self._ids_of(in_order(keys))
+        return self._ids_now(in_order(keys))
 
-    def _ids_of(self, keys, distinct=False):
-        """The caller is alone."""
+    def _ids_now(self, keys):
+        with self._changes.alone():
+            return self._ids_of(keys)
+
+    def _ids_of(self, keys, distinct=False):  # the caller is alone
         if self._keys is None:
             raise InvalidArgument("this index was made without keys: its rows have ids alone")
-        if self._places is None:
-            self._places = Places(self._keys, self._index.ids())
+        self._places = self._places or Places(self._keys, self._index.ids())
         return self._places.ids_of(keys, distinct)
 
     def _sets(self, only, exclude):
+        """What gives the ids of both, which those of keys have at that moment."""
         if only is not None and exclude is not None:
             raise InvalidArgument("only and exclude do not go together")
-        return self._set_of(only, "only"), self._set_of(exclude, "exclude")
+        sets = self._set_of(only, "only"), self._set_of(exclude, "exclude")
+        return lambda: (ids() for ids in sets)
 
     def _set_of(self, rows_, name):
-        if rows_ is not None and self._keys is not None:
-            if is_empty(rows_):
-                return np.empty(0, np.int64)
-            if are_keys(rows_):
-                with self._changes.alone():
-                    return self._ids_of(rows_)
-        return ids_of(rows_, name)
+        if self._keys is not None and not is_empty(rows_) and are_keys(rows_):
+            return lambda: self._ids_now(rows_)
+        ids = np.empty(0, np.int64) if self._keys is not None and is_empty(rows_) else ids_of(rows_, name)
+        return lambda: ids
 
     @property
     def held_out(self) -> Integers:
@@ -499,19 +499,19 @@ class Index:
             with self._changes.alone():
                 return self._index.add(base, self._ids_of(in_order(keys), distinct=True), True, run)
         if len(ids) and not 0 <= ids.min() <= ids.max() < len(self._keys):
-            raise InvalidArgument(f"an index with keys updates rows that it has had: ids must be below {len(self._keys)}, and not negative")
+            raise (InvalidData if ids.min() < 0 else InvalidArgument)(f"an index with keys updates rows that it has had: ids must be below {len(self._keys)}, and not negative")
         keys = keys_of(keys, len(ids))
         with self._changes.alone():
             self._places = None  # rows that were removed may come back
             if keys is None:
                 return self._index.add(base, ids, True, run)
-            changed, changes = keys_joined(self._keys, keys), self._index.changes
+            changed, version = keys_joined(self._keys, keys), self._index.version
             changed[ids] = changed[len(self._keys) :]
             with self._changes.replacing():
                 try:
                     self._index.add(base, ids, True, run)
                 finally:
-                    if self._index.changes != changes:  # also where Ctrl-C came behind it
+                    if self._index.version != version:  # also where Ctrl-C came behind it
                         self._keys = changed[: len(self._keys)]
 
     @staticmethod

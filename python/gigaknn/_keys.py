@@ -34,11 +34,11 @@ def _as_array(keys):
 
 def are_keys(values):
     """Whether rows are named by these, an array or a sequence: whole numbers are ids."""
-    if hasattr(values, "__array__") and not hasattr(values, "dtype"):  # Arrow's, whose scalars are no numbers
+    if hasattr(values, "__array__") and not hasattr(getattr(values, "dtype", None), "kind"):  # Arrow's or Torch's, whose scalars are no numbers
         values = np.asarray(values)
-    if hasattr(values, "dtype") and getattr(values.dtype, "kind", "O") != "O":
+    if hasattr(values, "dtype") and values.dtype.kind != "O":
         return values.dtype.kind not in "iub"
-    return hasattr(values, "__len__") and not all(isinstance(value, numbers.Integral) for value in values)
+    return hasattr(values, "__len__") and not all(isinstance(value, (numbers.Integral, np.bool_)) for value in values)
 
 
 def is_empty(values):

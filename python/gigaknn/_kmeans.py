@@ -111,7 +111,7 @@ def kmeans(
     rows_per_cluster : int
         Of larger sets that many times `clusters` rows are drawn; 0: all are used.
     balanced : bool
-        Small clusters begin anew among the rows of large ones.
+        Small clusters begin anew beside the centroids of large ones, with which they divide their rows.
     weights : array [n]
         Finite and not negative.
     labels : bool

@@ -345,6 +345,7 @@ def _floats_of(data):
 def _bytes_of(data, name):
     """Of packed bits: others would be other bits."""
     given = np.atleast_1d(np.asarray(data))
+    refuse_complex_and_dates(given)
     if given.dtype == np.uint8:
         return np.ascontiguousarray(given)
     if given.dtype.kind not in "biuf":

@@ -22,7 +22,10 @@ std::optional<Rows> view(nb::handle array) {
   nb::object seen = nb::borrow(array);
   if (PyObject_CheckBuffer(array.ptr()) && !nb::hasattr(array, "__array__") && !nb::hasattr(array, "__dlpack__")) {
     seen = nb::steal(PyMemoryView_FromObject(array.ptr()));
-    if (!seen.is_valid()) nb::raise_python_error();
+    if (!seen.is_valid()) {  // a map that is closed
+      PyErr_Clear();
+      return std::nullopt;
+    }
   }
   if (!nb::try_cast(seen, lent)) return std::nullopt;
   const std::optional<DType> dtype = dtype_of(lent.dtype());

@@ -20,7 +20,6 @@ namespace {
 struct HeldIndex {
   nb::object rows;
   std::unique_ptr<Index> index;
-  std::int64_t changes = 0;  // that succeeded, of rows added or replaced
 };
 
 std::vector<RowId> ids_of_rows(const std::optional<Ids>& ids, std::int64_t rows) {
@@ -162,13 +161,12 @@ void bind_index(nb::module_& m) {
              }));
            },
            nb::arg("queries"), nb::arg("k"), nb::arg("only").none(), nb::arg("exclude").none(), nb::arg("run"))
-      .def_prop_ro("changes", [](const HeldIndex& held) { return held.changes; })
+      .def_prop_ro("version", ask([](const Index& index) { return index.version(); }))
       .def("add",
            [](HeldIndex& held, const Rows& rows, const std::optional<Ids>& ids, bool replace, const Run& run) {
              run_released(run, [&](const RunOptions& options) {
                const std::vector<RowId> row_ids = ids_of_rows(ids, rows.matrix().rows);
                replace ? held.index->update(rows.matrix(), row_ids, options) : held.index->add(rows.matrix(), row_ids, options);
-               ++held.changes;
              });
            },
            nb::arg("rows"), nb::arg("ids").none(), nb::arg("replace"), nb::arg("run"))

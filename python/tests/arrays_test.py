@@ -125,6 +125,9 @@ class Arrays(unittest.TestCase):
         flat = array.array("f", self.x.ravel().tolist())
         base = memoryview(flat).cast("B").cast("f", (300, 12))
         self.assert_not_copied(self.x[:7], base)
+        base.release()
+        with self.assertRaisesRegex(TypeError, "base must be rows: .* got memoryview"):
+            gigaknn.knn(self.x[:7], base, 3)
 
     def test_read_only_arrays_and_memory_maps_are_taken(self):
         self.x.setflags(write=False)

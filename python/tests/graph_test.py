@@ -304,6 +304,10 @@ class Graphs(unittest.TestCase):
         self.assertTrue(np.isinf(graph.distances[3]).all())
         for distances in (graph.to_umap()[1][3, 1:], graph.to_csr().getrow(3).data, graph.to_csr(include_self=True).getrow(3).data[1:]):
             np.testing.assert_array_equal(distances, np.ones(5, np.float32))
+        graph = gigaknn.knn_graph(np.array([[1, 0], [-1, 0], [0, 0]], np.float32), 2, metric="cosine")
+        ids, distances = graph.to_umap()
+        np.testing.assert_array_equal((ids[0], distances[0]), ([0, 2, 1], [0, 1, 2]))
+        np.testing.assert_array_equal((graph.to_csr().getrow(0).indices, graph.to_csr().getrow(0).data), ([2, 1], [1, 2]))
         far = gigaknn.knn_graph(np.array([[0], [1e30], [3e30]], np.float32), 2)
         self.assertTrue(np.isinf(far.to_csr().data).any())  # of others an infinite distance is one
 

@@ -3,12 +3,18 @@
 import pickle
 import tempfile
 import threading
+import time
 import unittest
 
 import gigaknn
 import numpy as np
 from gigaknn._changes import Changes
 from support import random_rows, run_python
+
+try:
+    import pyarrow
+except ImportError:
+    pyarrow = None
 
 try:
     import pandas
@@ -277,7 +283,7 @@ class Keys(unittest.TestCase):
         self.assertEqual(result.stdout, "done\n", result.stderr)
 
     def test_what_a_thread_of_the_librarys_reports_is_of_the_change(self):
-        changes, told = Changes(), []
+        changes, told = Changes(lambda: 0), []
 
         def ask():
             try:
@@ -347,16 +353,45 @@ class Keys(unittest.TestCase):
         ):
             with self.assertRaisesRegex(gigaknn.InvalidArgument, text):
                 call()
+        for keys in (None, ["x"]):
+            with self.assertRaisesRegex(gigaknn.InvalidData, "negative"):
+                keyed.update(self.x[:1], [-1], keys=keys)
 
     def test_what_tells_rows_apart_by_number_is_ids(self):
         index = gigaknn.build(self.x[:5], index="Flat", keys=[10, 0, 5, 1, 2])
         with self.assertRaises(TypeError):
             index.search(self.x[:1], 5, only=np.array([False, False, True, False, True]))
+        with self.assertRaises(TypeError):
+            index.search(self.x[:1], 5, only=list(np.array([False, False, True, False, True])))
         ids = index.search(self.x[:1], 2, only=[1, 2]).ids
-        try:
-            import pyarrow
-        except ImportError:
-            return
+
+        class Strange:
+            """As an array of Arrow's is, and one of Torch's."""
+
+            def __init__(self, values, **more):
+                self._values = np.array(values)
+                self.__dict__.update(more)
+
+            def __array__(self, dtype=None, copy=None):
+                return self._values.astype(dtype or self._values.dtype)
+
+            def __len__(self):
+                return len(self._values)
+
+            def __iter__(self):
+                return iter([object()] * len(self._values))
+
+        for more in ({}, {"dtype": "whole numbers", "shape": (2,)}):
+            np.testing.assert_array_equal(index.search(self.x[:1], 2, only=Strange([1, 2], **more)).ids, ids)
+            with self.assertRaises(TypeError):
+                index.search(self.x[:1], 2, only=Strange([True, False, True, False, False], **more))
+            named = gigaknn.build(self.x[:5], index="Flat", keys=list("abcde"))
+            self.assertEqual(set(named.search(self.x[:1], 2, only=Strange(["b", "e"], **more)).keys[0]), {"b", "e"})
+
+    @unittest.skipUnless(pyarrow, "needs pyarrow")
+    def test_arrays_of_arrow_are_ids_or_keys(self):
+        index = gigaknn.build(self.x[:5], index="Flat", keys=[10, 0, 5, 1, 2])
+        ids = index.search(self.x[:1], 2, only=[1, 2]).ids
         np.testing.assert_array_equal(index.search(self.x[:1], 2, only=pyarrow.array([1, 2])).ids, ids)
         named = gigaknn.build(self.x[:5], index="Flat", keys=list("abcde"))
         self.assertEqual(set(named.search(self.x[:1], 2, only=pyarrow.array(["b", "e"])).keys[0]), {"b", "e"})
@@ -369,22 +404,103 @@ class Keys(unittest.TestCase):
         y[:, 1] = 1
         old, new = [f"old{i}" for i in range(n)], [f"new{i}" for i in range(n)]
         index = gigaknn.build(x, index="Flat", keys=old)
-        done, wrong = threading.Event(), []
+        done, seen, wrong = threading.Event(), set(), []
 
         def look():
-            while not done.is_set():
-                for found in (index.search(y[7:8], 1, threads=1), index.search_exact(y[7:8], 1, threads=1), index.search_radius(y[7:8], 1, threads=1)):
-                    if found.keys.ravel()[0] != ("new7" if found.distances.ravel()[0] == 0 else "old7"):
-                        wrong.append(found)
+            searches = (index.search, index.search_exact, lambda query, k, **more: index.search_radius(query, 1, **more))
+            try:
+                while not done.is_set():
+                    for search in searches:
+                        found = search(y[7:8], 1, threads=1)
+                        seen.add((found.keys.ravel()[0], found.distances.ravel()[0]))
+                        for only in ("old7", "new7"):  # one of them is there
+                            try:
+                                found = search(y[7:8], 1, only=[only], threads=1)
+                                seen.add((found.keys.ravel()[0], found.distances.ravel()[0]))
+                            except gigaknn.InvalidArgument as error:
+                                self.assertIn("no row has the key", str(error))
+            except BaseException as error:
+                wrong.append(error)
 
-        thread = threading.Thread(target=look)
+        thread = threading.Thread(target=look, daemon=True)
         thread.start()
-        for _ in range(60):
-            index.update(y, np.arange(n), keys=new)
-            index.update(x, np.arange(n), keys=old)
-        done.set()
-        thread.join()
-        self.assertEqual(wrong, [])
+        try:
+            rounds, late = 0, time.monotonic() + 60
+            while thread.is_alive() and (rounds < 60 or (len(seen) < 2 and time.monotonic() < late)):
+                index.update(y, np.arange(n), keys=new)
+                time.sleep(0.001 * (rounds % 3))
+                index.update(x, np.arange(n), keys=old)
+                rounds += 1
+        finally:
+            done.set()
+            thread.join(60)
+        self.assertEqual((wrong, seen), ([], {("new7", 0), ("old7", 1)}))
+
+    def test_a_search_does_not_wait_for_what_waits_for_it(self):
+        x = np.random.default_rng(0).random((20000, 16), dtype=np.float32)
+        index = gigaknn.build(x, index="IVF16,PQ8,RFlat", keys=np.arange(20000) + 7)
+        found = []
+
+        def search(*report):
+            thread = threading.Thread(target=lambda: found.append(index.search(x[:1], 1).keys[0, 0]), daemon=True)
+            thread.start()
+            thread.join(60)
+
+        index.update(x, np.arange(20000), keys=np.arange(20000) + 9, progress=search)
+        self.assertEqual(set(found), {7})
+        self.assertEqual(index.search(x[:1], 1).keys[0, 0], 9)
+
+    def test_a_search_longer_than_every_change_ends(self):
+        """Each look sees one replacement at least: after some the changes wait."""
+        version, held = [0], [False]
+        changes = Changes(lambda: version[0])
+
+        def replace():
+            with changes.alone(), changes.replacing():
+                self.assertFalse(held[0])
+                version[0] += 1
+
+        def look():
+            looks.append(version[0])
+            if len(looks) > 3:
+                held[0] = True
+                waiting.append(threading.Thread(target=replace))
+                waiting[0].start()
+                with changes.alone():  # asks by key
+                    pass
+                waiting[0].join(0.1)
+                self.assertTrue(waiting[0].is_alive())
+                held[0] = False
+                return "seen"
+            replace()
+
+        looks, waiting = [], []
+        self.assertEqual(changes.undisturbed(look), "seen")
+        waiting[0].join(60)
+        self.assertEqual((looks, version), ([0, 1, 2, 3], [4]))
+
+    def test_what_is_halfway_replaced_is_looked_at_again(self):
+        version = [0]
+        changes = Changes(lambda: version[0])
+        looks = []
+
+        def look():
+            looks.append(version[0])
+            return version[0]
+
+        with changes.alone(), changes.replacing():
+            other = []
+            thread = threading.Thread(target=lambda: other.append(changes.undisturbed(look)))
+            thread.start()
+            thread.join(60)
+            self.assertEqual(other, [0])  # nothing of it is there yet
+            version[0] = 1
+            thread = threading.Thread(target=lambda: other.append(changes.undisturbed(look)))
+            thread.start()
+            thread.join(0.2)
+            self.assertTrue(thread.is_alive())
+        thread.join(60)
+        self.assertEqual((other, looks[-1]), ([0, 1], 1))
 
     def test_keys_are_those_of_the_rows_where_a_change_ends_behind_the_rows(self):
         index = gigaknn.build(self.x, index="Flat", keys=self.names)

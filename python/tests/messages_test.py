@@ -127,6 +127,9 @@ class Messages(unittest.TestCase):
                         (lambda: index.query(rows), f"query_data: {text}"),
                         (lambda: index.update(xs_fresh=rows), f"xs_fresh: {text}"),
                     )
+            for other in (bits + 5j, bits.astype("datetime64[s]")):
+                with self.assertRaises((TypeError, ValueError)):
+                    gigaknn.NNDescent(other, metric, n_neighbors=3)
             for same in (bits.tolist(), bits.astype(np.int64), bits.astype(np.float64), bits.astype(object)):
                 np.testing.assert_array_equal(index.query(same, k=3)[0], index.query(bits, k=3)[0])
                 np.testing.assert_array_equal(gigaknn.NNDescent(same, metric, n_neighbors=3).neighbor_graph[1], index.neighbor_graph[1])

@@ -25,10 +25,10 @@ inline bool grows(const std::string& method) { return method == "nn-descent" || 
 /// What "auto" tries on this device of rows of this shape: "exact", "gnnd", or "auto", cells unless they cost as much as all pairs.
 std::string method_of_auto(const Ops& ops, MatrixRef shape, const GraphParams& params, const RunOptions& run);
 
-/// The same without what saves time and takes memory, cells of fewer dimensions and candidates.
-GraphParams without_candidates(GraphParams params);
-
 /// The most memory of the host that the method of `params` takes, the graph with it; 0 where it wants an exact graph.
 std::size_t approximate_graph_bytes(const Ops& ops, MatrixRef base, const GraphParams& params, int threads);
+/// As above, without what saves "auto" time and takes memory, which it does without in a budget that has no room for it: candidates, and
+/// cells of fewer dimensions.
+std::size_t least_graph_bytes(const Ops& ops, MatrixRef base, GraphParams params, int threads);
 
 }  // namespace gigaknn

@@ -42,8 +42,7 @@ std::size_t byte_copy(MatrixRef base) { return static_cast<std::size_t>(base.row
 // room and of the time. None, and why: as build_cell_graph.
 std::optional<KnnGraph> build_approximate_graph(MatrixRef base, const GraphParams& params, const RunOptions& run, std::string& why_not) {
   const Ops& ops = ops_of(params.device, params.shards);
-  const bool fits =
-      run.memory_bytes == 0 || approximate_graph_bytes(ops, base, without_candidates(params), threads_of(run)) <= run.memory_bytes;
+  const bool fits = run.memory_bytes == 0 || least_graph_bytes(ops, base, params, threads_of(run)) <= run.memory_bytes;
   const std::optional<Matrix> bytes = fits ? whole_bytes(base, run) : std::nullopt;
   RunOptions rest = run;
   if (bytes && run.memory_bytes > 0) rest.memory_bytes -= byte_copy(base);
@@ -68,11 +67,6 @@ std::optional<KnnGraph> build_approximate_graph(MatrixRef base, const GraphParam
 
 }  // namespace
 
-GraphParams without_candidates(GraphParams params) {
-  if (params.method == "auto") params.method = "ivf";
-  return params;
-}
-
 std::size_t approximate_graph_bytes(const Ops& ops, MatrixRef base, const GraphParams& params, int threads) {
   if (params.method == "exact" || params.recall == 1) return 0;
   const bool growing = grows(params.method);
@@ -82,6 +76,11 @@ std::size_t approximate_graph_bytes(const Ops& ops, MatrixRef base, const GraphP
   if (!may_be_whole_bytes(base.dtype)) return needed;
   return std::max(needed,
                   byte_copy(base) + approximate_graph_bytes(ops, MatrixRef(nullptr, base.rows, base.cols, DType::u8), params, threads));
+}
+
+std::size_t least_graph_bytes(const Ops& ops, MatrixRef base, GraphParams params, int threads) {
+  if (params.method == "auto") params.method = "ivf";
+  return approximate_graph_bytes(ops, base, params, threads);
 }
 
 namespace {

@@ -72,7 +72,7 @@ std::optional<KnnGraph> build_cell_graph(const Ops& ops, MatrixRef base, const G
     why_not = "the rows are few";
     return std::nullopt;
   }
-  const std::size_t needed = approximate_graph_bytes(ops, base, without_candidates(params), threads_of(run));
+  const std::size_t needed = least_graph_bytes(ops, base, params, threads_of(run));
   if (run.memory_bytes > 0 && needed > run.memory_bytes) {
     require(params.method == "auto", Fault::out_of_memory, "a budget of ", run.memory_bytes,
             " bytes is too small: an ivf graph of ", base.rows, " rows needs ", needed);

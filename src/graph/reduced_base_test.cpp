@@ -254,7 +254,7 @@ TEST(Auto, does_without_candidates_in_little_memory) {
   const Ops& ops = ops_of("cpu");
   run.memory_bytes = approximate_graph_bytes(ops, base, params, 1);
   EXPECT_NE(build_graph(base, params, run).method.find(" candidates by "), std::string::npos);
-  const std::size_t least = approximate_graph_bytes(ops, base, without_candidates(params), 1);
+  const std::size_t least = least_graph_bytes(ops, base, params, 1);
   ASSERT_LT(least, run.memory_bytes--);
   for (const std::size_t budget : {run.memory_bytes, least}) {
     run.memory_bytes = budget;

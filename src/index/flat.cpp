@@ -32,6 +32,7 @@ class FlatIndex : public Index {
   }
   DType dtype() const override { return base_.dtype; }
   Metric metric() const override { return params_.metric; }
+  bool takes_nonfinite() const override { return params_.allow_nonfinite; }
   std::string description() const override {
     if (rows_.whole()) return rows_.whole()->description();
     return join_text("in blocks of ", rows_.block_rows(), " rows");

@@ -65,6 +65,7 @@ std::shared_ptr<const IvfIndex::State> IvfIndex::state() const {
 }
 
 void IvfIndex::become(State next) {
+  next.version = state_ ? state_->version + 1 : 0;
   auto made = std::make_shared<const State>(std::move(next));
   const std::lock_guard lock(state_mutex_);
   state_.swap(made);

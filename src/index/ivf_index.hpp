@@ -46,8 +46,10 @@ class IvfIndex : public Index {
   std::int64_t cols() const override { return facts_.cols; }
   DType dtype() const override { return facts_.dtype; }
   Metric metric() const override { return facts_.metric; }
+  bool takes_nonfinite() const override { return facts_.allow_nonfinite; }
   std::int64_t lists() const override { return centroids_.centroids().rows; }
   std::int64_t next_id() const override { return state()->next_id; }
+  std::int64_t version() const override { return state()->version; }
   bool keeps_rows() const override { return refines_; }
   bool refines() const override { return refines_; }
   std::string description() const override;
@@ -88,6 +90,7 @@ class IvfIndex : public Index {
     std::vector<LiveRows> parts;  // none without a row that counts
     std::int64_t rows = 0;
     std::int64_t next_id = 0;
+    std::int64_t version = 0;
   };
   // What one search looks at.
   struct Scope {
@@ -158,6 +161,7 @@ class IvfIndex : public Index {
 
  private:
   ListScan scan(bool full = false) const { return {ops_, full ? facts_.metric : scanned_, setting_.hints()}; }
+  /// By one thread at a time.
   void become(State next);
   State with(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run) const;
   void take_in(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run);

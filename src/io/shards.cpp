@@ -22,7 +22,9 @@ std::vector<fs::path> files_in(const fs::path& folder) {
     std::error_code unreadable;
     if (hidden || !find_format(entry->path()) || entry->is_directory(unreadable)) continue;
     // Rows behind one that is left out would be called by other numbers.
-    require(entry->is_regular_file(unreadable), Fault::corrupt_file, printable(entry->path().string()), ": a link to what is not there, or no file");
+    const bool is_file = entry->is_regular_file(unreadable);
+    if (unreadable && unreadable != std::errc::no_such_file_or_directory) fail_system(entry->path(), "cannot look at it", unreadable.value());
+    require(is_file, Fault::corrupt_file, printable(entry->path().string()), ": a link to what is not there, or no file");
     files.push_back(entry->path());
   }
   if (error) fail_system(folder, "cannot read the directory", error.value());

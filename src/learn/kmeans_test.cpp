@@ -326,6 +326,24 @@ TEST(KMeans, balanced_clusters_differ_less_in_size) {
   EXPECT_GT(smallest(balanced), smallest(free));
 }
 
+// There each row is further from every other than from the mean of many: a centroid that is put on one would win it alone.
+TEST(KMeans, balanced_clusters_differ_less_in_size_in_many_dimensions) {
+  Matrix rows(4000, 32, DType::f32);
+  for (std::int64_t i = 0; i < rows.rows(); ++i) {
+    for (std::int64_t j = 0; j < 32; ++j) {
+      float sum = 0;
+      for (std::int64_t part = 0; part < 4; ++part) sum += static_cast<float>(noise(i, 4 * j + part));
+      rows.row<float>(i)[j] = sum;
+    }
+  }
+  for (const std::int64_t clusters : {20, 80}) {
+    KMeansParams params{.clusters = clusters, .metric = Metric::l2};
+    const double free = fit_kmeans(rows, params).rounds.back().imbalance;
+    params.balanced = true;
+    EXPECT_LT(fit_kmeans(rows, params).rounds.back().imbalance - 1, 0.8 * (free - 1)) << clusters;
+  }
+}
+
 TEST(KMeans, of_large_sets_some_rows_are_drawn) {
   const Matrix rows = make_bytes(1000, 5);
   KMeansParams params{.clusters = 10, .iterations = 3, .most_rows_a_cluster = 30};

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::uint64_t anew_stream = 11;
 constexpr int most_draws = 8;          // of a row that is not taken yet
+constexpr double way_to_a_row = 0.25;  // from a crowded cluster's centroid
 constexpr double least_share = 0.3;    // of the rows that each would have: balanced clusters with less begin anew
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -122,7 +123,8 @@ void Lloyd::set_mean(std::int64_t cluster, const double* sums, double weight) {
 }
 
 // Clusters without rows begin at rows drawn by their distance to the centroids, as k-means++ draws one more. To balance, those with few
-// rows begin at any rows of those with many, which they then share.
+// rows begin beside the centroids of those with many, a part of the way towards any of their rows: at the row itself, which in many
+// dimensions is further from the others than their centroid is, they would win it alone.
 bool Lloyd::begin_anew(bool balance) {
   const double share = mass_ / static_cast<double>(masses_.size());
   std::vector<std::int64_t> clusters;
@@ -150,12 +152,21 @@ bool Lloyd::begin_anew(bool balance) {
       row = -1;
     }
     if (row < 0) continue;  // fewer different rows than clusters
-    const double divisor = params_.unit_means ? std::sqrt(squared_norm_of(rows_, row)) : 1;
-    for (std::int64_t j = 0; j < rows_.cols; ++j) {
-      store(element_of(rows_, row, j) / divisor, centroids_.dtype(), centroids_.row<std::byte>(c), j);
-    }
+    begin_at(c, row, balance ? way_to_a_row : 1);
   }
   return !taken.empty();
+}
+
+void Lloyd::begin_at(std::int64_t cluster, std::int64_t row, double way) {
+  const double divisor = params_.unit_means ? std::sqrt(squared_norm_of(rows_, row)) : 1;
+  const std::int64_t near = value_of(labels_[at(row)]);
+  std::vector<double> place(at(rows_.cols));
+  for (std::int64_t j = 0; j < rows_.cols; ++j) {
+    const double there = element_of(rows_, row, j) / divisor;
+    const double here = element_of(centroids_.ref(), near, j);
+    place[at(j)] = way < 1 ? here + way * (there - here) : there;
+  }
+  set_mean(cluster, place.data(), 1);
 }
 
 }  // namespace gigaknn

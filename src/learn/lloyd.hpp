@@ -39,7 +39,7 @@ class Lloyd {
   /// Borrows `rows` and the weights. Centroids are f32 or of the rows' type; then means are rounded to it.
   Lloyd(const Ops& ops, MatrixRef rows, Matrix centroids, const LloydParams& params, const RunOptions& run);
 
-  /// Assigns the rows, then moves the centroids; to balance, those of the smallest clusters to where the largest are. False: nothing
+  /// Assigns the rows, then moves the centroids; to balance, those of the smallest clusters beside the largest ones'. False: nothing
   /// changes any more.
   bool round(const RunOptions& run, bool balance = false);
   const KMeansRound& last_round() const { return last_; }
@@ -52,6 +52,7 @@ class Lloyd {
   void move(const RunOptions& run);
   void set_mean(std::int64_t cluster, const double* sums, double weight);
   bool begin_anew(bool balance);
+  void begin_at(std::int64_t cluster, std::int64_t row, double way);  // 1: at the row; less: so far towards it from its centroid
 
   const Ops* ops_;
   MatrixRef rows_;

@@ -106,6 +106,21 @@ class BadInput(CliTest):
             write_bin(self.path("odd_queries.fbin"), rows[15:20])
             self.refuse_search(queries="odd_queries.fbin", code=3, says=("odd_queries.fbin", "row 2", "column 4"))
 
+    def test_an_index_that_was_built_without_takes_no_nan_either_way(self):
+        rows = [list(row) for row in self.rows]
+        rows[2][4] = math.nan
+        write_bin(self.path("odd.fbin"), rows)
+        self.run_cli("build", "base.fbin", "--index", "IVF4,Flat", "-o", "finite.gknn")
+        self.run_cli("build", "odd.fbin", "--index", "IVF4,Flat", "-o", "any.gknn", "--allow-nonfinite")
+        for more in ((), ("--allow-nonfinite",)):
+            for command in (("search", "finite.gknn", "--queries", "odd.fbin", "-k", 2, "-o", "out.ibin"),
+                            ("add", "finite.gknn", "odd.fbin", "-o", "more.gknn"),
+                            ("tune", "finite.gknn", "--queries", "odd.fbin", "-k", 2)):
+                self.assert_refused(*command, *more, code=3,
+                            says=("odd.fbin", "row 2", "column 4", "finite.gknn was built without --allow-nonfinite"))
+        self.assert_refused("search", "any.gknn", "--queries", "odd.fbin", "-k", 2, "-o", "out.ibin", code=3, says=("--allow-nonfinite takes",))
+        self.run_cli("search", "any.gknn", "--queries", "odd.fbin", "-k", 2, "-o", "out.ibin", "--allow-nonfinite")
+
     def test_nan_counts_as_farthest_where_it_is_allowed(self):
         rows = [list(row) for row in self.rows]
         rows[17][4] = math.nan

@@ -112,6 +112,11 @@ class InputFormats(CliTest):
             file.attrs["distance"] = "angular"
             file.create_dataset("neighbors", data=read_bin(self.path("a.ibin"), "i"), dtype="i4")
         said = "says that its distance is angular"
+        self.assertIn("angular", self.run_cli("info", "set.hdf5").stdout)
+        for more in ((), ("--recall", 0.9)):
+            self.assertIn(said, self.run_cli("graph", "set.hdf5", "-k", 3, "-o", "g.knng", *more).stderr)
+        self.assertNotIn(said, self.run_cli("graph", "set.hdf5", "-k", 3, "-o", "g.knng", "--metric", "cosine").stderr)
+        self.assertIn(said, self.run_cli("kmeans", "set.hdf5", "-k", 3, "-o", "c.fbin").stderr)
         self.assertIn(said, self.run_cli("search", "set.hdf5", "-k", 3, "-o", "a.ibin").stderr)
         self.assertNotIn(said, self.run_cli("search", "set.hdf5", "-k", 3, "-o", "a.ibin", "--metric", "cosine").stderr)
         self.assert_refused("convert", "set.hdf5", "out.h5", "--dataset", "test", code=2, says="--dataset test is vectors", outputs=("out.h5",))

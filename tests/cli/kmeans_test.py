@@ -119,6 +119,12 @@ class KMeans(CliTest):
         self.assert_refused("kmeans", "nan.fbin", "-k", 2, "-o", "c.fbin", code=3, says="row 1")
         self.run_cli("kmeans", "nan.fbin", "-k", 2, "-o", "c.fbin", "--labels", "l.npy", "--allow-nonfinite")
         self.assertEqual(read_npy(self.path("l.npy"), "q")[1], [-1])
+        write_bin(self.path("far.fbin"), [[1.0, 2.0], [1e30, 1.0], [2.0, 2.0]])
+        run = self.run_cli("kmeans", "far.fbin", "-k", 2, "-o", "c.fbin", "--labels", "l.npy", "--json", "j.json")
+        without = sum(label == [-1] for label in read_npy(self.path("l.npy"), "q"))
+        self.assertGreater(without, 0)
+        self.assertEqual(self.record("j.json")["rows_without_cluster"], without)
+        self.assertIn("%d rows have no cluster, label -1" % without, run.stderr)
 
 
 if __name__ == "__main__":

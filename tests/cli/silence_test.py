@@ -82,6 +82,8 @@ class Silence(CliTest):
         self.assertEqual(self.run_cli("path", "g.knng", "009", "00010").stdout, self.run_cli("path", "g.knng", 9, 10).stdout)
         self.refused("graph", "base.fbin", "-k", "-01", "-o", "h.knng", saying="k must be at least 1, got -1")
         self.refused("graph", "base.fbin", "-k", 3, "--seed", "-1", "-o", "h.knng", saying="'-1' is below 0")
+        self.refused("graph", "base.fbin", "-k", 3, "--seed", 2**64, "-o", "h.knng", saying="is beyond 18446744073709551615")
+        self.refused("graph", "base.fbin", "-k", 2**63, "-o", "h.knng", saying="is beyond 9223372036854775807")
         self.refused("graph", "base.fbin", "--radius", "0x10", "-o", "h.range", saying="'0x10' is no decimal number")
 
     def test_an_exact_graph_of_a_recall_below_one_says_why(self):
@@ -185,6 +187,18 @@ class Silence(CliTest):
         self.assertIn("note: g.knng.work has an unfinished build from files", told)
         self.assertTrue(self.record("g.json")["exact"])
         self.refused(*graph, "--method", "ivf", "--memory", "15MiB", "-o", "h.knng", saying="is too small: a graph of 400 rows built from files")
+
+    def test_a_budget_without_room_for_candidates_is_enough_for_cells(self):
+        graph = ["graph", "base.fbin", "-k", 3, "--recall", 0.9, "-o", "g.knng", "--json", "g.json", "--threads", 1]
+        mapped, needed = os.path.getsize(self.path("base.fbin")), []
+        for method in ("auto", "ivf"):
+            self.run_cli(*graph, "--method", method)
+            needed.append(self.record("g.json")["memory"]["planned_bytes"] + mapped)
+        self.assertLess(needed[1], needed[0])
+        said = "note: all pairs are compared, since"
+        for budget in (needed[0], needed[0] - 1, needed[1]):
+            self.assertNotIn(said, self.run_cli(*graph, "--memory", budget).stderr)
+        self.assertIn(said, self.run_cli(*graph, "--memory", needed[1] - mapped - 1).stderr)
 
     def test_sizes_beyond_any_memory_are_refused(self):
         for sizes in (["--rows", 10**6, "--dim", 2**62], ["--rows", 2**32 - 2, "--dim", 9 * 10**18], ["--rows", 4 * 10**9, "--dim", 10, "-k", 4 * 10**9 - 1]):
