@@ -399,7 +399,7 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
   }
 }
 
-void check_close_codes(const Devices& devices) {
+void check_close_codes(const Devices& devices, bool shared) {
   const CloseCodes::Shape shapes[] = {{24, 1, 8, 1}, {24, 1, 4, 1}, {23, 2, 8, 1}, {24, 2, 4, 1},       {23, 3, 8, 1},
                                       {24, 6, 6, 1}, {23, 2, 6, 1}, {24, 8, 8, 1}, {24, 2, 8, 1, true}, {24, 8, 8, 3}};
   using enum CloseCodes::Far;
@@ -408,8 +408,10 @@ void check_close_codes(const Devices& devices) {
   constexpr std::int64_t n = CloseCodes::n, q = CloseCodes::q;
   std::vector<RowId> probes;
   for (std::int64_t i = 0; i < q * CloseCodes::cells; ++i) probes.push_back(RowId{i % CloseCodes::cells});
+  std::int64_t number = 0;
   for (const CloseCodes::Shape& shape : shapes) {
     for (const CloseCodes::Place& place : places) {
+      if (shared && !is_of_share(number++)) continue;
       for (const bool scaled : {false, true}) {
         if (!scaled && (shape.planes > 1 || shape.grid || place.far == shifts)) continue;
         const CloseCodes close(shape, place, scaled);

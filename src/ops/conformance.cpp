@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <numeric>
 #include <sstream>
+#include <string_view>
 #include <tuple>
 
 #include <gigaknn/error.hpp>
 
 #include "core/elements.hpp"
 #include "core/gather.hpp"
+#include "core/require.hpp"
 
 namespace gigaknn::test {
 namespace {
@@ -133,6 +136,15 @@ Case CaseMaker::make(Subject subject, std::int64_t index, double most_work, bool
   c.strided = draw(4) == 0;
   c.hints.seven_bits = draw(3) == 0 && !on_bits(c.metric);
   return c;
+}
+
+bool is_of_share(std::int64_t number) {
+  const char* const share = std::getenv("GIGAKNN_SHARE");
+  if (share == nullptr || *share == '\0') return true;
+  const std::string_view text = share;
+  const std::size_t slash = text.find('/');
+  require(slash != text.npos, Fault::invalid_argument, "GIGAKNN_SHARE must be as 1/3, got ", text);
+  return number % std::atoll(share + slash + 1) == std::atoll(share);
 }
 
 testing::AssertionResult same_lists(const GuardedLists& got, const Neighbors& want) {

@@ -93,6 +93,10 @@ class CaseMaker {
   std::uint64_t counter_ = 0;
 };
 
+/// Whether this run has the case of a test that takes long on the emulated GPU: of GIGAKNN_SHARE 1/3 every third, from the second on; all
+/// where it is not set. The stages of a short check (./check) have a share each.
+bool is_of_share(std::int64_t number);
+
 /// Lists filled with what no op returns, and with a guard behind them.
 struct GuardedLists {
   static constexpr std::int64_t guard = 8;
@@ -139,7 +143,8 @@ void check_encode_products(const Case& c, const Devices& devices = instruction_s
 void check_close_codewords(const Devices& devices = instruction_sets());
 void check_nearest_in_codes(const Case& c, const Devices& devices = instruction_sets());
 /// Codes of rows that lie far from the origin and so close to each other that what float32 rounds away decides who is nearest.
-void check_close_codes(const Devices& devices = instruction_sets());
+/// `shared`: of the shapes only those of this run's share.
+void check_close_codes(const Devices& devices = instruction_sets(), bool shared = false);
 void check_products(const Case& c, const Devices& devices = instruction_sets());
 /// Of a few rows each.
 void check_nearest_among(const Case& c, const Devices& devices = instruction_sets());

@@ -14,7 +14,11 @@ namespace {
 constexpr double unit_roundoff = 0x1p-24;     // of float32
 constexpr double safety = 1 + 1e-6;           // for the roundings of the bounds themselves
 constexpr std::int64_t chunk_rows = 128;      // rows encoded at a time, in L2
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t most_directions = 48;
+#else
 constexpr std::int64_t most_directions = 256;     // that a projection may keep
+#endif
 constexpr float least_step = 1e-15f;          // its square is a normal float32
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }

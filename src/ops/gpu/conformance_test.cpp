@@ -204,7 +204,7 @@ Case shape(Metric metric, DType dtype, std::int64_t n, std::int64_t q, std::int6
 }
 
 TEST(GpuEncodeProducts, of_distances_that_round_alike_the_first_counts) { check_close_codewords(device()); }
-TEST(GpuNearestInCodes, of_rows_that_float32_cannot_tell_apart_those_are_found_that_are_nearest) { check_close_codes(device()); }
+TEST(GpuNearestInCodes, of_rows_that_float32_cannot_tell_apart_those_are_found_that_are_nearest) { check_close_codes(device(), true); }
 TEST(GpuSelection, selects_any_k) {
   check_select_any_k(device());
 }
@@ -277,6 +277,7 @@ TEST(GpuSearch, samples_that_mislead_are_noticed) {
 TEST(GpuSearch, samples_that_mislead_a_little_are_noticed) {
   constexpr std::int64_t n = 9000, k = 300, near = 100, step = 5563;
   for (const std::int64_t some : {400, 420, 440, 460, 480}) {
+    if (!is_of_share(some / 20)) continue;
     Matrix base(n, 8, DType::f32);
     for (std::int64_t place = 0; place < n; ++place) {
       float* const row = base.row<float>(place * step % n);
@@ -309,22 +310,21 @@ TEST(GpuSearch, warpgroups_multiply_where_there_are_such) {
 // So many tiles that stages are used again, two tiles of queries, with their codes in shared memory and slab by slab; more pairs come
 // through than a warp has room for.
 TEST(GpuSearch, scans_cross_stages_and_rounds) {
+  std::int64_t number = 0;
   for (const std::int64_t k : {3, 40}) {
-    check_nearest_rows(shape(Metric::l2, DType::u8, 4100, 270, 16, k), device());
-    check_nearest_rows(shape(Metric::cosine, DType::f32, 2100, 270, 20, k), device());
-    // Streamed by two or three slabs, the last of them a part.
-    check_nearest_rows(shape(Metric::l2, DType::f32, 1100, 270, 100, k), device());
-    check_nearest_rows(shape(Metric::cosine, DType::f32, 1100, 40, 180, k), device());
-    check_nearest_rows(shape(Metric::l2, DType::u8, 1100, 270, 200, k), device());
-    check_nearest_rows(shape(Metric::inner_product, DType::i8, 1100, 40, 150, k), device());
-    // Beyond what is streamed.
-    check_nearest_rows(shape(Metric::l2, DType::f32, 1100, 40, 400, k), device());
-    check_nearest_rows(shape(Metric::inner_product, DType::i8, 1100, 40, 600, k), device());
-    Case c = shape(Metric::l2, DType::u8, 1700, 1, 16, k);
-    c.hints.self = true;
-    check_self_nearest(c, device());
-    c.dtype = DType::f32;
-    check_self_nearest(c, device());
+    for (const Case& c : {shape(Metric::l2, DType::u8, 4100, 270, 16, k), shape(Metric::cosine, DType::f32, 2100, 270, 20, k),
+                          // Streamed by two or three slabs, the last of them a part.
+                          shape(Metric::l2, DType::f32, 1100, 270, 100, k), shape(Metric::cosine, DType::f32, 1100, 40, 180, k),
+                          shape(Metric::l2, DType::u8, 1100, 270, 200, k), shape(Metric::inner_product, DType::i8, 1100, 40, 150, k),
+                          // Beyond what is streamed.
+                          shape(Metric::l2, DType::f32, 1100, 40, 400, k), shape(Metric::inner_product, DType::i8, 1100, 40, 600, k)}) {
+      if (is_of_share(number++)) check_nearest_rows(c, device());
+    }
+    for (const DType dtype : {DType::u8, DType::f32}) {
+      Case c = shape(Metric::l2, dtype, 1700, 1, 16, k);
+      c.hints.self = true;
+      if (is_of_share(number++)) check_self_nearest(c, device());
+    }
   }
 }
 TEST(GpuCells, scans_cross_stretches_and_tiles) {
@@ -419,6 +419,7 @@ TEST(GpuCells, joins_are_scans) {
     for (const DType dtype : {DType::f32, DType::u8, DType::i8}) {
       if (kind == Kind::nonfinite && dtype != DType::f32) continue;
       const std::int64_t k = ++seed % 3 == 0 ? 150 : 10;
+      if (!is_of_share(static_cast<std::int64_t>(seed + seed / 3))) continue;
       Case c = shape(seed % 2 ? Metric::cosine : Metric::l2, dtype, 400, 400, 12, k);
       c.kind = kind;
       c.seed = seed;
@@ -695,9 +696,11 @@ TEST(GpuSearch, memory_stays_within_what_was_said) {
   }
 }
 TEST(GpuSearch, within_a_radius_memory_stays_within_what_was_said) {
+  std::int64_t number = 0;
   for (const auto& [metric, dtype, expected, launch] :
        {std::tuple{Metric::l2, DType::f32, 1000, "scan_products"}, {Metric::l2, DType::u8, 1000, "scan_products"},
         {Metric::l1, DType::f32, 1000, "scan_differences"}, {Metric::l1, DType::f32, 1, "admit_all"}}) {
+    if (!is_of_share(number++)) continue;
     Case c = shape(metric, dtype, 3000, 4, 6, 2);
     c.hints.queries = expected;
     c.hints.batch = 1;
