@@ -38,7 +38,9 @@ std::string make_decimal(std::string& text) {
   Whole value = 0;
   const char* const begin = text.data() + (text.starts_with('+') ? 1 : 0);
   const bool fits = std::from_chars(begin, text.data() + text.size(), value).ec != std::errc::result_out_of_range;
-  return fits ? "" : join_text("'", text, "' is beyond ", std::numeric_limits<Whole>::max());
+  if (fits) return "";
+  return text.starts_with('-') ? join_text("'", text, "' is below ", std::numeric_limits<Whole>::min())
+                               : join_text("'", text, "' is beyond ", std::numeric_limits<Whole>::max());
 }
 
 // The library of options takes -1 for the largest.

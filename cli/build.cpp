@@ -1,5 +1,6 @@
 // gigaknn build: BASE [n, d] -> check values -> k-means -> rows list after list -> OUT.gknn
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -143,7 +144,7 @@ void add_build_command(Command app, Request& request) {
       .needs(recall);
   command.add_option("--ids", options->ids, "what rows are called: .npy (i64), .ibin or .ivecs (default: 0, 1, ...)");
   command.add_option("--iterations", options->iterations, "rounds of k-means").show_default();
-  add_metric_option(command, options->common);
+  add_metric_option(command, options->common, std::not_fn(on_bits));
   add_device_option(command, options->common);
   add_run_options(command, options->common);
   command.add_examples(

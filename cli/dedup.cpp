@@ -1,5 +1,6 @@
 // gigaknn dedup: BASE [n, d] -> check values -> find_duplicates -> the first row of each row's group, JSON
 #include <cmath>
+#include <functional>
 #include <memory>
 
 #include <gigaknn/gigaknn.hpp>
@@ -87,7 +88,7 @@ void add_dedup_command(Command app, Request& request) {
       .add_option("-o,--output", options->output.ids,
                   "for each row the first row of its group: .npy (i64), .ibin (i32) or .ivecs")
       .required();
-  add_metric_option(command, options->common);
+  add_metric_option(command, options->common, std::not_fn(larger_is_nearer));
   add_engine_options(command, options->common);
   add_run_options(command, options->common);
   command.add_examples(

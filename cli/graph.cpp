@@ -59,7 +59,7 @@ void check_exact_kind(const GraphOptions& options) {
           "--index, --nprobe, --refine and --sample are for k-NN graphs, without --radius, --to and --labels");
   require(options.to.extension() != ".gknn", Fault::invalid_argument, options.to.string(),
           ": --to names vectors, which are compared with all; gigaknn search ", options.to.string(), " --queries BASE searches an index");
-  require(options.tasks.workers == 1 && options.tasks.shard_rows == 0, Fault::invalid_argument,
+  require(options.tasks.workers == 1 && !options.tasks.shard_rows_given, Fault::invalid_argument,
           "--workers and --shard-rows are for graphs without --radius, --to and --labels");
 }
 
@@ -87,7 +87,7 @@ void check_arguments(const GraphOptions& options) {
   require(by_index || (!options.nprobe && !options.refine && !options.sample), Fault::invalid_argument,
           "--nprobe, --refine and --sample belong to --index");
   require(options.image.empty() || !options.report.empty(), Fault::invalid_argument, "--image belongs to --report");
-  require(!by_index || (options.tasks.workers == 1 && options.tasks.shard_rows == 0 && options.labels.empty() &&
+  require(!by_index || (options.tasks.workers == 1 && !options.tasks.shard_rows_given && options.labels.empty() &&
                         (method == "auto" || method == "ivf")),
           Fault::invalid_argument, "--index is for graphs of method ivf, without --labels, --workers and --shard-rows");
   require(options.nprobe.value_or(1) >= 1 && options.refine.value_or(0) >= 0, Fault::invalid_argument,
@@ -148,7 +148,7 @@ std::size_t least_bytes(const GraphOptions& options, MatrixRef base) {
 // where it does for nothing else, and they take minutes at most. What is not mapped is in memory anyway.
 std::optional<GraphPlan> plan_in_tasks(GraphOptions& options, const Vectors& base, Session& session) {
   if (!options.recipe.empty()) return std::nullopt;
-  const bool asked = options.tasks.workers != 1 || options.tasks.shard_rows != 0;
+  const bool asked = options.tasks.workers != 1 || options.tasks.shard_rows_given;
   const bool can = !is_exact(options) && !grows(options.common.method) && base.held_bytes == 0;
   require(!asked || can, Fault::invalid_argument,
           "--workers and --shard-rows are for graphs with --recall below 1, of method auto or ivf, and vectors in one file that can be "
@@ -170,7 +170,10 @@ std::optional<GraphPlan> plan_in_tasks(GraphOptions& options, const Vectors& bas
     const auto rows = static_cast<double>(base.matrix().rows), cols = static_cast<double>(base.matrix().cols);
     const bool few = rows * rows * cols <= most_compared;
     if (asked || options.common.method != "auto" || error.fault() != Fault::out_of_memory || !few) throw;
-    if (least_bytes(options, base.matrix()) <= budget) return std::nullopt;
+    if (const std::size_t least = least_bytes(options, base.matrix()); least <= budget) {
+      session.hold(std::min(static_cast<std::size_t>(base.matrix().rows * base.matrix().stride_bytes), budget - least));
+      return std::nullopt;
+    }
     session.note(join_text("all pairs are compared, since ", error.what()));
     options.common.method = "exact";
     return std::nullopt;
@@ -286,7 +289,7 @@ int run_graph(GraphOptions options, const std::string& command_line) {
     require(options.base.empty() && options.k == 0 && !options.radius && options.to.empty() && options.distances.empty() &&
                 !by_labels(options),
             Fault::invalid_argument, "a graph that changes keeps its k and its kind, and its vectors are named by --base");
-    require(options.tasks.workers == 1 && options.tasks.shard_rows == 0 && options.recipe.empty() && !options.nprobe && !options.refine &&
+    require(options.tasks.workers == 1 && !options.tasks.shard_rows_given && options.recipe.empty() && !options.nprobe && !options.refine &&
                 !options.sample && options.verify == 0 && options.report.empty() && options.image.empty(),
             Fault::invalid_argument,
             "--workers, --shard-rows, --index, --nprobe, --refine, --sample, --verify, --report and --image are for graphs that are built");

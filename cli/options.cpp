@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include <gigaknn/device.hpp>
 
@@ -10,9 +11,10 @@
 namespace gigaknn::cli {
 namespace {
 
-std::string metric_names() {
+std::string names_of(const std::function<bool(Metric)>& is_taken) {
   std::string names;
   for (const Metric metric : all_metrics()) {
+    if (!is_taken(metric)) continue;
     if (!names.empty()) names += ' ';
     names += name_of(metric);
   }
@@ -51,8 +53,8 @@ int CommonOptions::thread_count() const {
   return threads > 0 ? threads : available_threads();
 }
 
-void add_metric_option(Command app, CommonOptions& options) {
-  app.add_option("--metric", options.metric, "one of: " + metric_names()).show_default().tell(options.metric_given);
+void add_metric_option(Command app, CommonOptions& options, const std::function<bool(Metric)>& is_taken) {
+  app.add_option("--metric", options.metric, "one of: " + names_of(is_taken)).show_default().tell(options.metric_given);
 }
 
 void add_run_options(Command app, CommonOptions& options) {

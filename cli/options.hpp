@@ -51,7 +51,8 @@ struct CommonOptions {
   int thread_count() const;
 };
 
-void add_metric_option(Command app, CommonOptions& options);
+/// `is_taken`: of which the help speaks; others are left to the command to refuse.
+void add_metric_option(Command app, CommonOptions& options, const std::function<bool(Metric)>& is_taken = [](Metric) { return true; });
 /// --threads --memory --seed --json --quiet
 void add_run_options(Command app, CommonOptions& options);
 /// --device --device-memory --allow-nonfinite

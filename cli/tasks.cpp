@@ -14,6 +14,7 @@
 #include "graph/shard_plan.hpp"
 #include "outputs.hpp"
 #include "page.hpp"
+#include "plan/task_record.hpp"
 #include "results.hpp"
 #include "text.hpp"
 
@@ -100,7 +101,6 @@ int run_plan_command(const PlanOptions& options) {
   if (options.measure) {
     RunOptions run;
     run.threads = options.common.thread_count();
-    run.device_memory_bytes = options.common.device_memory_bytes();
     measure_plan(plan, run);
   }
   if (!options.output.empty()) {
@@ -162,7 +162,8 @@ int run_task_command(const RunPlanOptions& options, const std::string& command_l
 
 void add_task_options(Command app, TaskOptions& options) {
   app.add_option("--workers", options.workers, "from files: processes that share the memory and the threads").show_default();
-  app.add_option("--shard-rows", options.shard_rows, "from files: rows of a shard (default: as --memory allows)");
+  app.add_option("--shard-rows", options.shard_rows, "from files: rows of a shard (default: as --memory allows)")
+      .tell(options.shard_rows_given);
 }
 
 void check_output_of_tasks(const std::filesystem::path& json, const GraphPlan& plan) {
@@ -174,7 +175,7 @@ void check_output_of_tasks(const std::filesystem::path& json, const GraphPlan& p
 PlanParams plan_params(const CommonOptions& common, const TaskOptions& options, const std::filesystem::path& base,
                        const std::filesystem::path& output, const GraphParams& graph) {
   require(options.workers >= 1, Fault::invalid_argument, "--workers must be at least 1, got ", options.workers);
-  require(options.shard_rows >= 0, Fault::invalid_argument, "--shard-rows must be at least 1, got ", options.shard_rows);
+  require(options.shard_rows >= (options.shard_rows_given ? 1 : 0), Fault::invalid_argument, "--shard-rows must be at least 1, got ", options.shard_rows);
   PlanParams params;
   params.base = base;
   params.output = output;
@@ -197,7 +198,8 @@ int run_planned(const GraphPlan& plan, Session& session) {
     if (!gone) there += bytes;
   }
   const std::size_t work_bytes = plan.shards.work_bytes - std::min<std::size_t>(plan.shards.work_bytes, there);
-  const std::size_t free_bytes = check_output(plan.params.output, graph_bytes + work_bytes);
+  const bool written = is_done(plan, plan.shards.tasks() - 1);  // but for the folder, which is to be taken away
+  const std::size_t free_bytes = check_output(plan.params.output, written ? 0 : graph_bytes + work_bytes);
   for (const std::string& line : plan_lines(plan)) session.say(line);
   session.say("  disk     " + format_bytes(graph_bytes) + " for " + plan.params.output.string() + ", " + format_bytes(free_bytes) +
               " free");

@@ -10,6 +10,7 @@ namespace gigaknn::cli {
 struct TaskOptions {
   int workers = 1;
   std::int64_t shard_rows = 0;
+  bool shard_rows_given = false;
 };
 void add_task_options(Command app, TaskOptions& options);
 

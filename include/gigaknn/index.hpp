@@ -74,10 +74,19 @@ struct IvfSqParams {
 };
 
 /// What one search gives for its recall, and what it may find.
+class Index;
+
+/// What an index that changes was at one time (Index::moment): while it lives, its rows do.
+struct Moment {
+  const Index* index = nullptr;
+  std::int64_t version = 0;  ///< another after each change
+};
+
 struct SearchParams {
   std::int64_t nprobe = 16;     ///< inverted lists that a query looks into; all, where there are fewer
   std::int64_t refine = 4;      ///< of codes: so many times k candidates are compared by full vectors, where there are some; 0: none
   const IdSet* only = nullptr;  ///< rows that count; null: all. Where they are no more than `nprobe` lists hold on average, and than half of all, each query is compared with all of them, whatever lists they stand in
+  std::shared_ptr<const Moment> moment = nullptr;  ///< of this index: its rows as they were then; null: as they are
 };
 
 /// An index of any kind on any device. Const calls may run concurrently, also beside a change: each sees the index as it was before or
@@ -120,9 +129,15 @@ class Index {
     return search_radius(queries, radius, SearchParams{}, run);
   }
 
-  /// As `search`, but of all rows (of `only`), exactly: the truth for what it finds. Throws Error: unsupported where no full vectors are
-  /// kept.
-  virtual Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only = nullptr, const RunOptions& run = {}) const = 0;
+  /// As `search`, but of all rows (of `only`), exactly: the truth for what it finds, whatever `nprobe` and `refine` are. Throws Error:
+  /// unsupported where no full vectors are kept.
+  virtual Neighbors search_all(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run = {}) const = 0;
+  Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only = nullptr, const RunOptions& run = {}) const {
+    return search_all(queries, k, SearchParams{.only = only}, run);
+  }
+
+  /// For several questions that are to see the same rows, beside changes; null: of an index that does not change.
+  virtual std::shared_ptr<const Moment> moment() const { return nullptr; }
 
   // What follows throws Error: unsupported where an index does not change.
 
@@ -138,13 +153,13 @@ class Index {
   /// Throws as `remove`; also unsupported where a transform's directions are not at right angles.
   virtual Matrix reconstruct(std::span<const RowId> ids) const;
   /// What the rows are called that are there, ascending. An index that does not change numbers them.
-  virtual std::vector<RowId> ids() const;
+  std::vector<RowId> ids() const { return ids_at(moment()); }
+  /// The same at `moment`, which is of this index.
+  virtual std::vector<RowId> ids_at(const std::shared_ptr<const Moment>& moment) const;
   /// Rows, by id, that centroids were not fitted to, of those that are still there: to the index they are strangers, as queries are.
   virtual std::vector<RowId> held_out() const { return {}; }
   /// One more than the largest id that was ever given.
   virtual std::int64_t next_id() const;
-  /// Another after each change: what two equal ones stand around saw one state.
-  virtual std::int64_t version() const { return 0; }
   /// Writes a file that `open_index` opens. Same rows by the same ids in the same lists, and the same next id,
   /// rows held out and curve: same bytes. Throws Error: io.
   virtual void save(const std::filesystem::path& path, const RunOptions& run = {}) const;

@@ -426,12 +426,12 @@ class KnnGraph:
         if self.metric == "inner_product":
             raise Unsupported("inner_product is no distance; UMAP takes distances")
         distances, ids = self._whole_lists(count)
-        ids, distances = with_self(*(_finite_lists(self.metric, ids, distances) if self.metric != "l2" else (ids, np.sqrt(distances))))
+        ids, distances = with_self(*((ids, np.sqrt(distances)) if self.metric == "l2" else _finite_lists(self.metric, ids, distances)))
         return ids.astype(np.int32 if len(self) < 2**31 else np.int64), distances
 
     def _whole_lists(self, count):
         """(distances, ids), [n, count - 1], none of them -1."""
-        distances, ids = self.distances[:, : count - 1], self.ids[:, : count - 1]
+        ids, distances = (lists[:, : count - 1] for lists in _finite_lists(self.metric, self.ids, self.distances))
         present = (ids >= 0).sum(axis=1)
         short = int((present < count - 1).sum())
         if short == 0:
@@ -728,9 +728,12 @@ def _finite_lists(metric, ids, distances):
     far = (ids >= 0) & np.isinf(distances) if metric == "cosine" else np.zeros((1, 1), bool)
     if not far.any():
         return ids, distances
-    distances = np.where(far, np.float32(1), distances)
-    order = np.lexsort((ids, distances), axis=1)
-    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(distances, order, axis=1)
+    lists = far.any(axis=1)
+    some_ids, some = ids[lists], np.where(far[lists], np.float32(1), distances[lists])
+    order = np.lexsort((some_ids, some), axis=1)
+    ids, distances = ids.copy(), distances.copy()
+    ids[lists], distances[lists] = np.take_along_axis(some_ids, order, axis=1), np.take_along_axis(some, order, axis=1)
+    return ids, distances
 
 
 def _hold_against(graph, wanted, how=""):

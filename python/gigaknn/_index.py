@@ -17,7 +17,8 @@ from ._changes import Changes
 from ._errors import CorruptFile, Error, InvalidArgument, InvalidData, RecallWarning, Unsupported
 from ._eval import Recall
 from ._files import replace
-from ._keys import Places, are_keys, in_order, is_empty, keys_joined, keys_of, with_keys
+from ._keys import are_keys, in_order, is_empty, keys_of, with_keys
+from ._names import Names
 from ._search import Neighbors, RadiusNeighbors
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ class Index:
     """An index of vectors. Made by `build` and `open`.
 
     Searches may run in several threads at once, also beside a change: each sees the index as it was before or after the whole of it.
-    What `progress` of a change calls may search, too, but neither change the index, nor ask it by key, nor pickle it where it has keys: that
-    would wait for the change, and raises `Unsupported`.
+    What `progress` of a change calls may search, too, but neither change the index nor pickle it where it has keys: that would wait for the
+    change, and raises `Unsupported`.
     An index that was built of an array may read its rows there: the array lives as long as the index, and must not be changed.
 
     Attributes
@@ -56,9 +57,8 @@ class Index:
 
     def __init__(self, index: _core.Index, curve: _core.RecallCurve | None = None, recall: float | None = None, keys: Keys = None) -> None:
         self._index = index
-        self._keys = keys  # of every id below next_id
-        self._changes = Changes(lambda: index.version)
-        self._places = None  # of keys among the rows, until these change
+        self._names = None if keys is None else Names(index, keys)
+        self._changes = Changes()
         self._curve = curve
         self._lists = index.lists
         self.recall = recall
@@ -113,13 +113,13 @@ class Index:
 
     def __reduce__(self):
         """As the bytes of its file, with its keys: what is made of these is on the CPU, and has the rows for itself."""
-        of_one_moment = contextlib.nullcontext() if self._keys is None else self._changes.alone()
+        of_one_moment = contextlib.nullcontext() if self._names is None else self._alone()
         with tempfile.TemporaryDirectory() as folder, of_one_moment:
             try:
                 self.save(f"{folder}/x.gknn")
             except Unsupported as error:
                 raise TypeError(f"this index is neither pickled nor copied: {error}") from None
-            return _unpickled, (Path(folder, "x.gknn").read_bytes(), self.recall, self._keys)
+            return _unpickled, (Path(folder, "x.gknn").read_bytes(), self.recall, self.row_keys)
 
     # ---- searches
 
@@ -171,8 +171,8 @@ class Index:
         queries = rows(queries, "queries")
         k = neighbors_of(k, queries)
         nprobe, refine = self._effort(k, recall, nprobe, refine)
-        run, sets = run_of(threads, memory, progress), self._sets(only, exclude)
-        return self._changes.undisturbed(lambda: with_keys(Neighbors(*self._index.search(queries, k, nprobe, refine, *sets(), run)), self._keys))
+        run = run_of(threads, memory, progress)
+        return self._seen(only, exclude, lambda *where: Neighbors(*self._index.search(queries, k, nprobe, refine, *where, run)))
 
     def search_radius(
         self,
@@ -211,8 +211,8 @@ class Index:
         (array([0, 3, 5]), array([3, 2, 4, 8, 7]))
         """
         nprobe, refine = _optional(nprobe, "nprobe"), _optional(refine, "refine")
-        asked, sets, run = (rows(queries, "queries"), number(radius, "radius"), nprobe, refine), self._sets(only, exclude), run_of(threads, memory, progress)
-        return self._changes.undisturbed(lambda: with_keys(RadiusNeighbors(*self._index.search_radius(*asked, *sets(), run)), self._keys))
+        asked, run = (rows(queries, "queries"), number(radius, "radius"), nprobe, refine), run_of(threads, memory, progress)
+        return self._seen(only, exclude, lambda *where: RadiusNeighbors(*self._index.search_radius(*asked, *where, run)))
 
     def search_exact(
         self,
@@ -253,8 +253,8 @@ class Index:
         True
         """
         queries = rows(queries, "queries")
-        k, sets, run = neighbors_of(k, queries), self._sets(only, exclude), run_of(threads, memory, progress)
-        return self._changes.undisturbed(lambda: with_keys(Neighbors(*self._index.search_all(queries, k, *sets(), run)), self._keys))
+        k, run = neighbors_of(k, queries), run_of(threads, memory, progress)
+        return self._seen(only, exclude, lambda *where: Neighbors(*self._index.search_all(queries, k, *where, run)))
 
     def _effort(self, k, recall, nprobe, refine):
         if nprobe is not None or refine is not None:
@@ -327,7 +327,7 @@ class Index:
     @property
     def ids(self) -> Integers:
         """What the rows are called, [n] int64, ascending."""
-        return self._index.ids()
+        return self._index.ids(self._index.moment())
 
     @property
     def row_keys(self) -> Any:
@@ -335,9 +335,9 @@ class Index:
 
         ``open(path, keys=index.row_keys)`` goes on where `save` ended.
         """
-        if self._keys is None:
+        if self._names is None:
             return None
-        keys = self._keys.view()
+        keys = self._names.now()[1].view()
         keys.flags.writeable = False
         return keys
 
@@ -360,30 +360,27 @@ class Index:
         >>> index.ids_of(["cid", "ann"])
         array([2, 0])
         """
-        return self._ids_now(in_order(keys))
+        return self._ids_named(in_order(keys))
 
-    def _ids_now(self, keys):
-        with self._changes.alone():
-            return self._ids_of(keys)
-
-    def _ids_of(self, keys, distinct=False):  # the caller is alone
-        if self._keys is None:
+    def _ids_named(self, keys, distinct=False):
+        if self._names is None:
             raise InvalidArgument("this index was made without keys: its rows have ids alone")
-        self._places = self._places or Places(self._keys, self._index.ids())
-        return self._places.ids_of(keys, distinct)
+        return self._names.ids_of(keys, distinct=distinct)
 
-    def _sets(self, only, exclude):
-        """What gives the ids of both, which those of keys have at that moment."""
+    def _seen(self, only, exclude, look):
+        """What `look(only, exclude, moment)` finds, two sets of ids at a moment, with the keys of that moment."""
         if only is not None and exclude is not None:
             raise InvalidArgument("only and exclude do not go together")
-        sets = self._set_of(only, "only"), self._set_of(exclude, "exclude")
-        return lambda: (ids() for ids in sets)
+        now = self._names.now() if self._names else (self._index.moment(), None)
+        return with_keys(look(self._set_of(only, "only", now), self._set_of(exclude, "exclude", now), now[0]), now[1])
 
-    def _set_of(self, rows_, name):
-        if self._keys is not None and not is_empty(rows_) and are_keys(rows_):
-            return lambda: self._ids_now(rows_)
-        ids = np.empty(0, np.int64) if self._keys is not None and is_empty(rows_) else ids_of(rows_, name)
-        return lambda: ids
+    def _set_of(self, rows_, name, now):
+        if rows_ is not None and self._names is not None:
+            if is_empty(rows_):
+                return np.empty(0, np.int64)
+            if are_keys(rows_):
+                return self._names.ids_of(rows_, now)
+        return ids_of(rows_, name)
 
     @property
     def held_out(self) -> Integers:
@@ -431,7 +428,7 @@ class Index:
         (1000, array([[950]]))
         """
         base, run = rows(x, "x"), run_of(threads, memory, self._changes.watched(progress))
-        if self._keys is None:
+        if self._names is None:
             self._refuse_keys(keys)
             ids = ids_of(ids, "ids")
             with self._changes.alone():
@@ -441,15 +438,8 @@ class Index:
         if keys is None:
             raise InvalidArgument("this index has keys: keys= is needed for what is added")
         keys = keys_of(keys, base.shape[0])
-        with self._changes.alone():
-            self._places = None
-            before, next_id = self._keys, self._index.next_id
-            self._keys = keys_joined(before, keys)  # before the rows: a search may find them at once
-            try:
-                self._index.add(base, None, False, run)
-            finally:
-                if self._index.next_id == next_id:  # else the rows are there, also where Ctrl-C came behind them
-                    self._keys = before
+        with self._alone(), self._names.added(keys):
+            self._index.add(base, None, False, run)
 
     def update(
         self,
@@ -489,30 +479,28 @@ class Index:
         array([1., 9.], dtype=float32)
         """
         base, ids, run = rows(x, "x"), ids_of(ids, "ids"), run_of(threads, memory, self._changes.watched(progress))
-        if self._keys is None:
+        if self._names is None:
             self._refuse_keys(keys)
             with self._changes.alone():
                 return self._index.add(base, ids, True, run)
         if ids is None:
             if keys is None:
                 raise InvalidArgument("update needs the ids or the keys of the rows")
-            with self._changes.alone():
-                return self._index.add(base, self._ids_of(in_order(keys), distinct=True), True, run)
-        if len(ids) and not 0 <= ids.min() <= ids.max() < len(self._keys):
-            raise (InvalidData if ids.min() < 0 else InvalidArgument)(f"an index with keys updates rows that it has had: ids must be below {len(self._keys)}, and not negative")
+            with self._alone():
+                return self._index.add(base, self._ids_named(in_order(keys), distinct=True), True, run)
+        had = self.next_id
+        if len(ids) and not 0 <= ids.min() <= ids.max() < had:
+            raise (InvalidData if ids.min() < 0 else InvalidArgument)(f"an index with keys updates rows that it has had: ids must be below {had}, and not negative")
         keys = keys_of(keys, len(ids))
+        with self._alone(), contextlib.nullcontext() if keys is None else self._names.replaced(ids, keys):
+            self._index.add(base, ids, True, run)
+
+    @contextlib.contextmanager
+    def _alone(self):
         with self._changes.alone():
-            self._places = None  # rows that were removed may come back
-            if keys is None:
-                return self._index.add(base, ids, True, run)
-            changed, version = keys_joined(self._keys, keys), self._index.version
-            changed[ids] = changed[len(self._keys) :]
-            with self._changes.replacing():
-                try:
-                    self._index.add(base, ids, True, run)
-                finally:
-                    if self._index.version != version:  # also where Ctrl-C came behind it
-                        self._keys = changed[: len(self._keys)]
+            if self._names:
+                self._names.settle()
+            yield
 
     @staticmethod
     def _refuse_keys(keys):
@@ -546,11 +534,8 @@ class Index:
         if (ids is None) == (keys is None):
             raise InvalidArgument("remove needs the ids of rows or their keys, one of both")
         ids = ids_of(ids, "ids")
-        with self._changes.alone():
-            if ids is None:
-                ids = self._ids_of(keys, distinct=True)
-            self._places = None
-            self._index.remove(ids)
+        with self._alone():
+            self._index.remove(self._ids_named(keys, distinct=True) if ids is None else ids)
 
     def reconstruct(self, ids: Ids) -> Array:
         """Copies of rows.

@@ -22,6 +22,11 @@ struct HeldIndex {
   std::unique_ptr<Index> index;
 };
 
+// What several calls see alike.
+struct HeldMoment {
+  std::shared_ptr<const Moment> moment;
+};
+
 std::vector<RowId> ids_of_rows(const std::optional<Ids>& ids, std::int64_t rows) {
   if (!ids) return {};
   std::vector<RowId> row_ids = row_ids_of(*ids);
@@ -44,8 +49,9 @@ std::optional<IdSet> id_set_of(const std::optional<Ids>& only, const std::option
   return std::nullopt;
 }
 
-SearchParams search_params(std::optional<std::int64_t> nprobe, std::optional<std::int64_t> refine, const std::optional<IdSet>& only) {
+SearchParams search_params(std::optional<std::int64_t> nprobe, std::optional<std::int64_t> refine, const std::optional<IdSet>& only, const HeldMoment& held) {
   SearchParams params;
+  params.moment = held.moment;
   if (nprobe) params.nprobe = *nprobe;
   if (refine) params.refine = *refine;
   params.only = only ? &*only : nullptr;
@@ -124,6 +130,7 @@ void bind_faiss(nb::module_& m) {
 
 void bind_index(nb::module_& m) {
   bind_curve(m);
+  nb::class_<HeldMoment>(m, "Moment").def_prop_ro("version", [](const HeldMoment& held) { return held.moment ? held.moment->version : 0; });
   nb::class_<HeldIndex>(m, "Index")
       .def_prop_ro("rows", ask([](const Index& index) { return index.rows(); }))
       .def_prop_ro("cols", ask([](const Index& index) { return index.cols(); }))
@@ -137,31 +144,31 @@ void bind_index(nb::module_& m) {
       .def_prop_ro("description", ask([](const Index& index) { return index.description(); }))
       .def("search",
            [](const HeldIndex& held, const Rows& queries, std::int64_t k, std::optional<std::int64_t> nprobe, std::optional<std::int64_t> refine, const std::optional<Ids>& only,
-              const std::optional<Ids>& exclude, const Run& run) {
+              const std::optional<Ids>& exclude, const HeldMoment& moment, const Run& run) {
              return distances_and_ids(run_released(run, [&](const RunOptions& options) {
                const std::optional<IdSet> set = id_set_of(only, exclude);
-               return held.index->search(queries.matrix(), k, search_params(nprobe, refine, set), options);
+               return held.index->search(queries.matrix(), k, search_params(nprobe, refine, set, moment), options);
              }));
            },
-           nb::arg("queries"), nb::arg("k"), nb::arg("nprobe").none(), nb::arg("refine").none(), nb::arg("only").none(), nb::arg("exclude").none(), nb::arg("run"))
+           nb::arg("queries"), nb::arg("k"), nb::arg("nprobe").none(), nb::arg("refine").none(), nb::arg("only").none(), nb::arg("exclude").none(), nb::arg("moment"), nb::arg("run"))
       .def("search_radius",
            [](const HeldIndex& held, const Rows& queries, float radius, std::optional<std::int64_t> nprobe, std::optional<std::int64_t> refine, const std::optional<Ids>& only,
-              const std::optional<Ids>& exclude, const Run& run) {
+              const std::optional<Ids>& exclude, const HeldMoment& moment, const Run& run) {
              return offsets_distances_and_ids(run_released(run, [&](const RunOptions& options) {
                const std::optional<IdSet> set = id_set_of(only, exclude);
-               return held.index->search_radius(queries.matrix(), radius, search_params(nprobe, refine, set), options);
+               return held.index->search_radius(queries.matrix(), radius, search_params(nprobe, refine, set, moment), options);
              }));
            },
-           nb::arg("queries"), nb::arg("radius"), nb::arg("nprobe").none(), nb::arg("refine").none(), nb::arg("only").none(), nb::arg("exclude").none(), nb::arg("run"))
+           nb::arg("queries"), nb::arg("radius"), nb::arg("nprobe").none(), nb::arg("refine").none(), nb::arg("only").none(), nb::arg("exclude").none(), nb::arg("moment"), nb::arg("run"))
       .def("search_all",
-           [](const HeldIndex& held, const Rows& queries, std::int64_t k, const std::optional<Ids>& only, const std::optional<Ids>& exclude, const Run& run) {
+           [](const HeldIndex& held, const Rows& queries, std::int64_t k, const std::optional<Ids>& only, const std::optional<Ids>& exclude, const HeldMoment& moment, const Run& run) {
              return distances_and_ids(run_released(run, [&](const RunOptions& options) {
                const std::optional<IdSet> set = id_set_of(only, exclude);
-               return held.index->search_all(queries.matrix(), k, set ? &*set : nullptr, options);
+               return held.index->search_all(queries.matrix(), k, search_params({}, {}, set, moment), options);
              }));
            },
-           nb::arg("queries"), nb::arg("k"), nb::arg("only").none(), nb::arg("exclude").none(), nb::arg("run"))
-      .def_prop_ro("version", ask([](const Index& index) { return index.version(); }))
+           nb::arg("queries"), nb::arg("k"), nb::arg("only").none(), nb::arg("exclude").none(), nb::arg("moment"), nb::arg("run"))
+      .def("moment", ask([](const Index& index) { return HeldMoment{index.moment()}; }))
       .def("add",
            [](HeldIndex& held, const Rows& rows, const std::optional<Ids>& ids, bool replace, const Run& run) {
              run_released(run, [&](const RunOptions& options) {
@@ -187,11 +194,12 @@ void bind_index(nb::module_& m) {
            },
            nb::arg("ids"))
       .def("ids",
-           [](const HeldIndex& held) {
-             std::vector<RowId> ids = ask([](const Index& index) { return index.ids(); })(held);
+           [](const HeldIndex& held, const HeldMoment& moment) {
+             std::vector<RowId> ids = ask([&](const Index& index) { return index.ids_at(moment.moment); })(held);
              const std::size_t count = ids.size();
              return ids_array(std::move(ids), {count});
-           })
+           },
+           nb::arg("moment"))
       .def("held_out",
            [](const HeldIndex& held) {
              std::vector<RowId> ids = ask([](const Index& index) { return index.held_out(); })(held);

@@ -307,6 +307,7 @@ class Graphs(unittest.TestCase):
         graph = gigaknn.knn_graph(np.array([[1, 0], [-1, 0], [0, 0]], np.float32), 2, metric="cosine")
         ids, distances = graph.to_umap()
         np.testing.assert_array_equal((ids[0], distances[0]), ([0, 2, 1], [0, 1, 2]))
+        np.testing.assert_array_equal([lists[0] for lists in graph.to_umap(2)], ([0, 2], [0, 1]))
         np.testing.assert_array_equal((graph.to_csr().getrow(0).indices, graph.to_csr().getrow(0).data), ([2, 1], [1, 2]))
         far = gigaknn.knn_graph(np.array([[0], [1e30], [3e30]], np.float32), 2)
         self.assertTrue(np.isinf(far.to_csr().data).any())  # of others an infinite distance is one

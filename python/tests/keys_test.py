@@ -4,11 +4,13 @@ import pickle
 import tempfile
 import threading
 import time
+import types
 import unittest
 
 import gigaknn
 import numpy as np
 from gigaknn._changes import Changes
+from gigaknn._names import Names
 from support import random_rows, run_python
 
 try:
@@ -262,7 +264,7 @@ class Keys(unittest.TestCase):
                 added = {"keys": names[20000:]} if keyed else {}
                 asked = [*changes(index, **({"keys": ["more"]} if keyed else {}))]
                 if keyed:
-                    asked += [lambda: index.search(x[:1], only=["row 3"]), lambda: index.ids_of(["row 3"]), lambda: pickle.dumps(index)]
+                    asked += [lambda: pickle.dumps(index)]
                     asked += [lambda: copy.deepcopy(index), lambda: index.remove(keys=["row 3"]), lambda: index.update(x[:1], keys=["row 3"])]
                 for ask in asked:
                     try:
@@ -275,6 +277,10 @@ class Keys(unittest.TestCase):
                 found = []
                 index.add(x, **added, progress=lambda *report: found.append(index.search(x[:1], 1).ids[0, 0]))
                 assert set(found) == {0}, found
+                if keyed:
+                    asks = (lambda: index.search(x[:1], 1, only=["row 3"]).ids[0, 0], lambda: index.ids_of(["row 3"])[0])
+                    index.update(x[:20000], np.arange(20000), progress=lambda *report: found.extend(ask() for ask in asks))
+                    assert set(found) == {0, 3}, found
                 assert len(index) == 40000 and len(copy.deepcopy(index)) == 40000
                 index.remove([3])
             print("done")
@@ -283,7 +289,7 @@ class Keys(unittest.TestCase):
         self.assertEqual(result.stdout, "done\n", result.stderr)
 
     def test_what_a_thread_of_the_librarys_reports_is_of_the_change(self):
-        changes, told = Changes(lambda: 0), []
+        changes, told = Changes(), []
 
         def ask():
             try:
@@ -450,57 +456,64 @@ class Keys(unittest.TestCase):
         self.assertEqual(set(found), {7})
         self.assertEqual(index.search(x[:1], 1).keys[0, 0], 9)
 
-    def test_a_search_longer_than_every_change_ends(self):
-        """Each look sees one replacement at least: after some the changes wait."""
-        version, held = [0], [False]
-        changes = Changes(lambda: version[0])
+    def test_a_filter_by_key_is_of_the_moment_of_its_search(self):
+        """Others change the index between the look for its keys and the search."""
+        x = np.arange(3, dtype=np.float32)[:, None]
+        for filter_, changed, ids, keys in (
+            ({"exclude": ["a"]}, lambda index: (index.remove(keys=["a"]), index.add(x[:1], keys=["a"])), [1, 2], ["b", "c"]),
+            ({"only": ["a"]}, lambda index: index.remove(keys=["a"]), [0], ["a"]),
+            ({"only": ["a"]}, lambda index: index.update(x[:1], [0], keys=["z"]), [0], ["a"]),
+            ({"only": ["c"]}, lambda index: (index.update(x[:2], [1, 2], keys=["c", "b"]), index.update(x, [0, 1, 2], keys=list("xyz"))), [2], ["c"]),
+        ):
+            for search in ("search", "search_exact", "search_radius"):
+                index = gigaknn.build(x, index="Flat", keys=list("abc"))
+                look = index._names.ids_of
 
-        def replace():
-            with changes.alone(), changes.replacing():
-                self.assertFalse(held[0])
-                version[0] += 1
+                def looked(asked, now=None, **more):
+                    found = look(asked, now, **more)
+                    index._names.ids_of = look
+                    changed(index)
+                    return found
 
-        def look():
-            looks.append(version[0])
-            if len(looks) > 3:
-                held[0] = True
-                waiting.append(threading.Thread(target=replace))
-                waiting[0].start()
-                with changes.alone():  # asks by key
-                    pass
-                waiting[0].join(0.1)
-                self.assertTrue(waiting[0].is_alive())
-                held[0] = False
-                return "seen"
-            replace()
+                index._names.ids_of = looked
+                found = getattr(index, search)(x[:1], 9 if search == "search_radius" else len(ids), **filter_)
+                np.testing.assert_array_equal(found.ids.ravel(), ids, str(filter_))
+                np.testing.assert_array_equal(found.keys.ravel(), keys)
+                np.testing.assert_array_equal(found.distances.ravel(), np.square(ids).astype(np.float32))
 
-        looks, waiting = [], []
-        self.assertEqual(changes.undisturbed(look), "seen")
-        waiting[0].join(60)
-        self.assertEqual((looks, version), ([0, 1, 2, 3], [4]))
+    def test_names_are_those_of_the_version_of_the_rows(self):
+        class Rows:
+            version, next_id = 5, 2
 
-    def test_what_is_halfway_replaced_is_looked_at_again(self):
-        version = [0]
-        changes = Changes(lambda: version[0])
-        looks = []
+            def moment(self):
+                return types.SimpleNamespace(version=self.version)
 
-        def look():
-            looks.append(version[0])
-            return version[0]
-
-        with changes.alone(), changes.replacing():
-            other = []
-            thread = threading.Thread(target=lambda: other.append(changes.undisturbed(look)))
-            thread.start()
-            thread.join(60)
-            self.assertEqual(other, [0])  # nothing of it is there yet
-            version[0] = 1
-            thread = threading.Thread(target=lambda: other.append(changes.undisturbed(look)))
-            thread.start()
-            thread.join(0.2)
-            self.assertTrue(thread.is_alive())
-        thread.join(60)
-        self.assertEqual((other, looks[-1]), ([0, 1], 1))
+        rows = Rows()
+        names = Names(rows, np.array(["a", "b"]))
+        told = lambda: "".join(names.now()[1])
+        with names.replaced([1], np.array(["c"])):
+            self.assertEqual(told(), "ab")
+            rows.version += 1  # the rows are replaced
+            self.assertEqual(told(), "ac")
+        self.assertEqual(told(), "ac")
+        with self.assertRaises(KeyboardInterrupt), names.replaced([0], np.array(["d"])):
+            raise KeyboardInterrupt
+        self.assertEqual(told(), "ac")
+        with self.assertRaises(KeyboardInterrupt), names.replaced([0], np.array(["d"])):
+            rows.version += 1
+            raise KeyboardInterrupt
+        self.assertEqual(told(), "dc")
+        with self.assertRaises(KeyboardInterrupt), names.added(np.array(["e"])):
+            raise KeyboardInterrupt
+        self.assertEqual(told(), "dc")
+        ended = names.replaced([0], np.array(["f"]))
+        ended.__enter__()  # what an interrupt ends before its own end does nothing
+        names.settle()
+        rows.version += 1
+        self.assertEqual(told(), "dc")
+        with names.added(np.array(["e"])):
+            rows.version, rows.next_id = rows.version + 1, 3
+        self.assertEqual(told(), "dce")
 
     def test_keys_are_those_of_the_rows_where_a_change_ends_behind_the_rows(self):
         index = gigaknn.build(self.x, index="Flat", keys=self.names)

@@ -27,8 +27,8 @@ class FlatIndex : public Index {
   std::int64_t rows() const override { return base_.rows; }
   std::int64_t cols() const override { return base_.cols; }
   std::string_view kind() const override { return "flat"; }
-  Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override {
-    return search(queries, k, {.only = only}, run);
+  Neighbors search_all(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override {
+    return search(queries, k, params, run);
   }
   DType dtype() const override { return base_.dtype; }
   Metric metric() const override { return params_.metric; }

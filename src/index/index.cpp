@@ -16,7 +16,7 @@ void Index::add(MatrixRef, std::span<const RowId>, const RunOptions&) { fail_fix
 void Index::update(MatrixRef, std::span<const RowId>, const RunOptions&) { fail_fixed("replace rows"); }
 void Index::remove(std::span<const RowId>) { fail_fixed("lose rows"); }
 Matrix Index::reconstruct(std::span<const RowId>) const { fail_fixed("give rows back: they are the caller's"); }
-std::vector<RowId> Index::ids() const {
+std::vector<RowId> Index::ids_at(const std::shared_ptr<const Moment>&) const {
   std::vector<RowId> numbers(static_cast<std::size_t>(rows()));
   std::generate(numbers.begin(), numbers.end(), [next = std::int64_t{0}]() mutable { return RowId{next++}; });
   return numbers;

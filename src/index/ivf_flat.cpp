@@ -37,10 +37,12 @@ std::string IvfFlatIndex::lists_description() const {
   return join_text(lists() > 0 ? join_text(lists(), " inverted lists") : "all rows", parts_description(""));
 }
 
-Neighbors IvfFlatIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
+Neighbors IvfFlatIndex::search_all(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
   const UsualFloats floats;
-  if (facts_.form) return IvfIndex::search_all(queries, k, only, run);
-  return search(queries, k, {.nprobe = centroids_.lists(), .only = only}, run);
+  if (facts_.form) return IvfIndex::search_all(queries, k, params, run);
+  SearchParams of_all = params;
+  of_all.nprobe = centroids_.lists();
+  return search(queries, k, of_all, run);
 }
 
 void IvfFlatIndex::write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path,

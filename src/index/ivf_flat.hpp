@@ -21,7 +21,7 @@ class IvfFlatIndex : public IvfIndex {
 
   std::string_view kind() const override { return schema_of(facts_, lists() > 0 ? ivf_flat_schema : flat_schema); }
   bool keeps_rows() const override { return !facts_.form || refines(); }
-  Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override;
+  Neighbors search_all(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override;
   std::size_t searching_bytes_needed(int threads) const override { return bytes_needed(shape(), setting_, threads); }
   std::size_t least_writing_bytes(std::int64_t n) const override;
 

@@ -51,10 +51,17 @@ LargeVector<RowId> ranks_of(const LiveRows& part, const Neighbors& candidates, c
 IvfIndex::IvfIndex(const IvfFacts& facts, Matrix centroids, bool refines, IndexSetting setting)
     : facts_(facts), refines_(refines), setting_(setting_for(std::move(setting), refines)), ops_(setting_.ops()),
       centroids_(std::move(centroids), facts.compared_by(), setting_.device, setting_.expected_queries), scanned_(facts.compared_by()),
-      state_(std::make_shared<const State>(State{.parts = {}, .rows = 0, .next_id = facts.next_id})) {}
+      state_([&] {
+        State empty;
+        empty.index = this;
+        empty.next_id = facts.next_id;
+        return std::make_shared<const State>(std::move(empty));
+      }()) {}
 
 void IvfIndex::begin_with(LiveRows part) {
-  State state{.parts = {}, .rows = part.count, .next_id = facts_.next_id};
+  State state;
+  state.rows = part.count;
+  state.next_id = facts_.next_id;
   state.parts.push_back(std::move(part));
   become(std::move(state));
 }
@@ -64,8 +71,15 @@ std::shared_ptr<const IvfIndex::State> IvfIndex::state() const {
   return state_;
 }
 
+std::shared_ptr<const IvfIndex::State> IvfIndex::state_at(const std::shared_ptr<const Moment>& moment) const {
+  if (!moment) return state();
+  require(moment->index == this, Fault::invalid_argument, "the moment is one of another index");
+  return std::static_pointer_cast<const State>(moment);
+}
+
 void IvfIndex::become(State next) {
-  next.version = state_ ? state_->version + 1 : 0;
+  next.index = this;
+  next.version = state_->version + 1;
   auto made = std::make_shared<const State>(std::move(next));
   const std::lock_guard lock(state_mutex_);
   state_.swap(made);
@@ -124,11 +138,12 @@ void IvfIndex::require_search(MatrixRef queries, std::int64_t k, std::int64_t re
   require_queries_for(facts_, queries, run);
 }
 
-IvfIndex::Scope IvfIndex::scope_of(const IdSet* only, std::int64_t nprobe) const {
+IvfIndex::Scope IvfIndex::scope_of(const SearchParams& params, std::int64_t nprobe) const {
   require(nprobe >= 1, Fault::invalid_argument, "nprobe must be >= 1, got ", nprobe);
   Scope scope;
-  scope.state = state();
+  scope.state = state_at(params.moment);
   scope.width = centroids_.width_of(nprobe);
+  const IdSet* const only = params.only;
   if (!only) return scope;
   require_bits_for(*only, scope.state->next_id);
   for (const LiveRows& part : scope.state->parts) {
@@ -139,9 +154,9 @@ IvfIndex::Scope IvfIndex::scope_of(const IdSet* only, std::int64_t nprobe) const
   return scope;
 }
 
-IvfIndex::Scope IvfIndex::gathered_scope(const IdSet* only, std::int64_t nprobe, bool refine, const RunOptions& run) const {
-  Scope scope = scope_of(only, nprobe);
-  if (!only || !centroids_.gathering_pays(scope.allowed, scope.state->rows, scope.width)) return scope;
+IvfIndex::Scope IvfIndex::gathered_scope(const SearchParams& params, bool refine, const RunOptions& run) const {
+  Scope scope = scope_of(params, params.nprobe);
+  if (!params.only || !centroids_.gathering_pays(scope.allowed, scope.state->rows, scope.width)) return scope;
   const auto& parts = scope.state->parts;
   if (scope.allowed > 0) {
     const InvertedLists& lists = *parts.front().lists;
@@ -254,7 +269,7 @@ std::int64_t IvfIndex::batch_within(const RunOptions& run, std::int64_t queries,
 Neighbors IvfIndex::search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
   const UsualFloats floats;
   require_search(queries, k, params.refine, run);
-  const Scope scope = gathered_scope(params.only, params.nprobe, refines_ && params.refine > 0, run);
+  const Scope scope = gathered_scope(params, refines_ && params.refine > 0, run);
   const bool refine = refines_ && params.refine > 0 && !scope.by_full;
   const std::int64_t candidates = refine ? candidates_of(k, params.refine, scope.state->rows) : k;
   const std::int64_t most = batch_within(run, queries.rows, k, candidates, scope.width);
@@ -275,7 +290,7 @@ RadiusNeighbors IvfIndex::search_radius(MatrixRef queries, float radius, const S
   const UsualFloats floats;
   require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ", radius);
   require_search(queries, 1, params.refine, run);
-  const Scope scope = gathered_scope(params.only, params.nprobe, refines_ && params.refine > 0, run);
+  const Scope scope = gathered_scope(params, refines_ && params.refine > 0, run);
   const bool refine = refines_ && params.refine > 0 && !scope.by_full;
   const std::int64_t most = std::max<std::int64_t>(1, scope.state->rows);
   const bool similarity = facts_.metric == Metric::inner_product;
@@ -352,11 +367,11 @@ RadiusNeighbors IvfIndex::search_radius(MatrixRef queries, float radius, const S
   return result;
 }
 
-Neighbors IvfIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
+Neighbors IvfIndex::search_all(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
   const UsualFloats floats;
   require(refines_, Fault::unsupported, "an index without full vectors cannot be searched exactly");
   require_search(queries, k, 1, run);
-  const Scope scope = scope_of(only, std::numeric_limits<std::int64_t>::max());
+  const Scope scope = scope_of(params, std::numeric_limits<std::int64_t>::max());
   Neighbors result(queries.rows, k);
   clear_lists(NeighborsOut(result), facts_.metric);
   for (std::size_t p = 0; p < scope.state->parts.size(); ++p) {
@@ -408,7 +423,9 @@ IvfIndex::State IvfIndex::without(const State& state, std::span<const RowId> ids
   std::vector<RowId> sorted(ids.begin(), ids.end());
   std::sort(sorted.begin(), sorted.end());
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
-  State next{.parts = {}, .rows = state.rows - std::ssize(sorted), .next_id = state.next_id};
+  State next;
+  next.rows = state.rows - std::ssize(sorted);
+  next.next_id = state.next_id;
   std::vector<bool> gone(sorted.size());
   for (const LiveRows& part : state.parts) {
     const std::int64_t known = part.lists->ids().count();
@@ -531,8 +548,8 @@ Matrix IvfIndex::reconstruct(std::span<const RowId> ids) const {
   return facts_.form->undo(rows, squares_);
 }
 
-std::vector<RowId> IvfIndex::ids() const {
-  const auto state = this->state();
+std::vector<RowId> IvfIndex::ids_at(const std::shared_ptr<const Moment>& moment) const {
+  const auto state = state_at(moment);
   std::vector<RowId> ids(at(state->rows));
   RowsById next(state->parts);
   for (RowId& id : ids) {

@@ -49,7 +49,6 @@ class IvfIndex : public Index {
   bool takes_nonfinite() const override { return facts_.allow_nonfinite; }
   std::int64_t lists() const override { return centroids_.centroids().rows; }
   std::int64_t next_id() const override { return state()->next_id; }
-  std::int64_t version() const override { return state()->version; }
   bool keeps_rows() const override { return refines_; }
   bool refines() const override { return refines_; }
   std::string description() const override;
@@ -57,8 +56,9 @@ class IvfIndex : public Index {
   /// Of rows as lists hold them, by the distances that `search` gives without full vectors; with these behind, and `refine` above 0, of
   /// candidates: `refine` times one more than are found are compared at least.
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override;
-  Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override;
-  std::vector<RowId> ids() const override;
+  Neighbors search_all(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override;
+  std::shared_ptr<const Moment> moment() const override { return state(); }
+  std::vector<RowId> ids_at(const std::shared_ptr<const Moment>& moment) const override;
   std::vector<RowId> held_out() const override;
   Matrix reconstruct(std::span<const RowId> ids) const override;
   void add(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run) override;
@@ -86,11 +86,10 @@ class IvfIndex : public Index {
   virtual std::size_t least_writing_bytes(std::int64_t n) const = 0;
 
  protected:
-  struct State {
+  struct State : Moment {
     std::vector<LiveRows> parts;  // none without a row that counts
     std::int64_t rows = 0;
     std::int64_t next_id = 0;
-    std::int64_t version = 0;
   };
   // What one search looks at.
   struct Scope {
@@ -137,12 +136,14 @@ class IvfIndex : public Index {
   RowReader full_reader(std::span<const LiveRows> parts) const { return refines_ ? full_rows_by_id(parts) : RowReader(); }
 
   std::shared_ptr<const State> state() const;
+  /// At a moment, which may be none: now.
+  std::shared_ptr<const State> state_at(const std::shared_ptr<const Moment>& moment) const;
   void require_search(MatrixRef queries, std::int64_t k, std::int64_t refine, const RunOptions& run) const;
-  Scope scope_of(const IdSet* only, std::int64_t nprobe) const;
+  Scope scope_of(const SearchParams& params, std::int64_t nprobe) const;
   /// The same, but where few rows pass `only` they are copied, if the budget has room; `refine`: their full vectors, where these are no
   /// more bytes than a look into lists would read.
   std::int64_t batch_within(const RunOptions& run, std::int64_t queries, std::int64_t k, std::int64_t candidates, std::int64_t width) const;
-  Scope gathered_scope(const IdSet* only, std::int64_t nprobe, bool refine, const RunOptions& run) const;
+  Scope gathered_scope(const SearchParams& params, bool refine, const RunOptions& run) const;
   /// Queries [begin, end) of what lists hold.
   ProbingBatch probe(const Scope& scope, MatrixRef queries, std::int64_t begin, std::int64_t end, const RunOptions& run) const;
   /// The k nearest of what lists hold.
@@ -161,8 +162,7 @@ class IvfIndex : public Index {
 
  private:
   ListScan scan(bool full = false) const { return {ops_, full ? facts_.metric : scanned_, setting_.hints()}; }
-  /// By one thread at a time.
-  void become(State next);
+  void become(State next);  // one thread at a time
   State with(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run) const;
   void take_in(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run);
   static std::optional<RowsById::Place> place_of(const State& state, RowId id);

@@ -143,8 +143,9 @@ bool is_of_share(std::int64_t number) {
   if (share == nullptr || *share == '\0') return true;
   const std::string_view text = share;
   const std::size_t slash = text.find('/');
-  require(slash != text.npos, Fault::invalid_argument, "GIGAKNN_SHARE must be as 1/3, got ", text);
-  return number % std::atoll(share + slash + 1) == std::atoll(share);
+  const std::int64_t part = std::atoll(share), parts = slash == text.npos ? 0 : std::atoll(share + slash + 1);
+  require(part >= 0 && part < parts, Fault::invalid_argument, "GIGAKNN_SHARE must be as 1/3, got ", text);
+  return number % parts == part;
 }
 
 testing::AssertionResult same_lists(const GuardedLists& got, const Neighbors& want) {

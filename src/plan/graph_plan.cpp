@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <system_error>
 
 #include <gigaknn/dataset.hpp>
@@ -229,7 +230,8 @@ namespace {
 
 // Whether a folder has nothing but what builds leave in it.
 bool is_of_builds(const fs::path& folder) {
-  return std::all_of(fs::directory_iterator(folder), fs::directory_iterator(), [](const fs::directory_entry& entry) {
+  std::error_code gone;  // by the end of another run
+  return std::all_of(fs::directory_iterator(folder, gone), fs::directory_iterator(), [](const fs::directory_entry& entry) {
     const std::string name = entry.path().filename().string();
     const std::string end = entry.path().extension().string();
     return name == "lock" || name == "plan.txt" || end == ".gkc" || (name.starts_with("task-") && (end == ".done" || end == ".lock")) ||
@@ -290,11 +292,16 @@ GraphPlan write_plan(const GraphPlan& plan, const std::function<void(const std::
     require(!error, Fault::io, printable(folder.string()), ": cannot make the folder: ", error.message());
     require(fs::exists(plan_file(folder)) || is_of_builds(folder), Fault::invalid_argument, printable(folder.string()),
             ": has other files than those of a build; move them, since the folder is taken away in the end");
-    const FileLock lock(folder / "lock", [&] {
-      is_this_graph = is_this_graph || is_of(plan, folder);
-      wait.waiting();
-    });
-    if (!lock.is_current()) {  // another run has taken the folder away
+    std::optional<FileLock> lock;
+    try {
+      lock.emplace(folder / "lock", [&] {
+        is_this_graph = is_this_graph || is_of(plan, folder);
+        wait.waiting();
+      });
+    } catch (const Error& reason) {
+      if (reason.fault() != Fault::io || fs::exists(folder)) throw;
+    }
+    if (!lock || !lock->is_current()) {  // another run has taken the folder away
       if (!is_this_graph || !fs::exists(plan.params.output)) continue;
       fail_finished(plan);
     }

@@ -31,16 +31,21 @@ class PlanRun {
       : plan_(plan), driver_(driver), run_(run), tasks_(plan.shards.tasks()), starts_(static_cast<std::size_t>(tasks_)),
         worker_peaks_(static_cast<std::size_t>(plan.params.workers)) {}
 
-  // In order, and side by side those that need not wait for each other.
+  // In order, and side by side those that need not wait for each other. What was made after a file was found to be damaged may be made of
+  // that: it is made anew.
   std::int64_t run_all() {
     const TaskNumbers numbers(plan_.shards);
+    bool damaged = false;
     for (const auto& [begin, end] : {std::pair{std::int64_t{0}, numbers.first_divide}, {numbers.first_divide, numbers.choose},
                                      {numbers.choose, numbers.first_search}, {numbers.first_search, numbers.join}, {numbers.join, tasks_}}) {
       std::vector<std::int64_t> left;
+      const bool believed = !damaged;
       for (std::int64_t task = begin; task < end; ++task) {
-        if (is_done(plan_, task, &run_)) {
+        const bool seems_done = believed && is_done(plan_, task);
+        if (seems_done && is_done(plan_, task, &run_)) {
           ++resumed_;
         } else {
+          damaged = damaged || seems_done;
           std::error_code ignored;
           fs::remove(record_of_task(plan_, task), ignored);  // of a file that is damaged: none believes it
           left.push_back(task);
@@ -130,8 +135,8 @@ class PlanRun {
   std::vector<std::size_t> worker_peaks_;
 };
 
-// What the plan speaks of, and nothing else. The record of the last task goes last but for the plan itself, so that a graph that is
-// written is not built again by whoever is killed in here.
+// What the plan speaks of, and nothing else. The record of the last task goes last, behind the plan, which the same command makes again: so
+// a graph that is written is not built again by whoever is killed in here.
 void remove_folder(const GraphPlan& plan) {
   std::error_code ignored;
   const std::int64_t last = plan.shards.tasks() - 1;
@@ -142,7 +147,7 @@ void remove_folder(const GraphPlan& plan) {
       names.insert(path.filename().string());
     }
   }
-  const fs::path final_ones[] = {lock_of_task(plan, last), record_of_task(plan, last), plan.folder() / "plan.txt", plan.folder() / "lock"};
+  const fs::path final_ones[] = {lock_of_task(plan, last), plan.folder() / "plan.txt", record_of_task(plan, last), plan.folder() / "lock"};
   for (const fs::path& path : final_ones) names.insert(path.filename().string());
   // What a process left that was killed while it replaced a file: .NAME.tmp.NUMBER (io/output_file.hpp).
   std::vector<fs::path> left;

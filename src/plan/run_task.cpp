@@ -53,8 +53,8 @@ void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
   } else if (task < numbers.join) {
     graph.search(task - numbers.first_search, own);
   } else {
+    const StoredGraph::Outcome outcome = graph.outcome(own);  // before the graph is there, which a kill would have made again
     graph.join(plan.params.output, own);
-    const StoredGraph::Outcome outcome = graph.outcome(own);
     record.push_back({"recall", exact_text(outcome.recall.value)});
     record.push_back({"low", exact_text(outcome.recall.low)});
     record.push_back({"high", exact_text(outcome.recall.high)});
@@ -67,6 +67,7 @@ void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
   const fs::path file = file_of_task(plan, task);
   record.push_back({"bytes", std::to_string(fs::file_size(file))});
   record.push_back({"contents", hexadecimal(Container::open(file).checksum())});
+  require_same_base(plan, base);  // which may have changed meanwhile, and be as before when the next task looks
   write_sealed(record, record_of_task(plan, task));
 }
 

@@ -45,7 +45,10 @@ bool is_done(const GraphPlan& plan, std::int64_t task, const RunOptions* look_in
     if (record.at("contents") != hexadecimal(contents.checksum())) return false;
     return !look_inside || !contents.find_bad_block(*look_inside, AfterReading::release);
   } catch (const Error& error) {
-    if (error.fault() == Fault::cancelled) throw;
+    const bool of_contents = error.fault() != Fault::cancelled && error.fault() != Fault::io && error.fault() != Fault::out_of_memory;
+    std::error_code unknown;
+    const bool gone = error.fault() == Fault::io && !(fs::exists(record_of_task(plan, task), unknown) && fs::exists(file_of_task(plan, task), unknown));
+    if (!of_contents && !gone) throw;  // what cannot be read now may be what hours were spent on
     return false;
   } catch (const std::out_of_range&) {  // a record without one of the lines
     return false;

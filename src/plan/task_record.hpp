@@ -37,7 +37,8 @@ std::filesystem::path record_of_task(const GraphPlan& plan, std::int64_t task);
 std::filesystem::path lock_of_task(const GraphPlan& plan, std::int64_t task);
 
 /// Whether a record says so and is whole, of this plan, and beside the very file of which it speaks. `look_inside`: whose contents are those
-/// of its checksums, too; read by that run's threads. A record that is not believed counts as none.
+/// of its checksums, too; read by that run's threads. A record that is not believed counts as none. Throws
+/// Error: io, out_of_memory (what is there cannot be read), cancelled.
 bool is_done(const GraphPlan& plan, std::int64_t task, const RunOptions* look_inside = nullptr);
 
 /// What the last task measured; none, unless it is done.

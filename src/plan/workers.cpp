@@ -45,8 +45,11 @@ Workers::End Workers::wait() {
   for (const auto& [process, task] : tasks_) {
     rusage usage{};
     const pid_t ended = ::wait4(process, &status, WNOHANG, &usage);
-    if (ended < 0 && errno != EINTR) fail_system("a worker", "cannot be waited for", errno);
-    if (ended != process) continue;
+    // Where this process was told to ignore SIGCHLD the kernel has waited itself; the record tells how the task ended.
+    const bool waited_for = ended < 0 && errno == ECHILD;
+    if (ended < 0 && !waited_for && errno != EINTR) fail_system("a worker", "cannot be waited for", errno);
+    if (ended != process && !waited_for) continue;
+    if (waited_for) status = 0;
     const End end{task, WIFEXITED(status) ? WEXITSTATUS(status) : 0, WIFSIGNALED(status) ? WTERMSIG(status) : 0,
                   static_cast<std::size_t>(usage.ru_maxrss) * 1024};
     tasks_.erase(process);

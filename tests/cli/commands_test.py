@@ -40,9 +40,9 @@ class Answers(CliTest):
         self.run_cli("eval", "x.knng", "--base", "base.fbin", "--metric", "l2")
 
     def test_a_budget_is_told_with_what_is_held_already(self):
-        run = self.run_cli("eval", "x.knng", "--base", "base.fbin", "--memory", "1MB", code=2)
+        run = self.run_cli("eval", "x.knng", "--base", "base.fbin", "--memory", "100kB", code=2)
         lists = 60 * 3 * (8 + 4)
-        self.assertRegex(run.stderr, r"this search needs at least \d+ bytes; \d+ bytes of --memory 1MB hold what was read before\n$")
+        self.assertRegex(run.stderr, r"this search needs at least \d+ bytes; \d+ bytes of --memory 100kB hold what was read before\n$")
         self.assertGreaterEqual(int(run.stderr.split("bytes; ")[1].split()[0]), lists)
         write_npy(self.path("labels.npy"), [[i % 2] for i in range(60)], "<i8", "q")
         run = self.run_cli("graph", "base.fbin", "-k", 3, "--labels", "labels.npy", "--only", "same", "--memory", "1GB", "--device", "emulated",

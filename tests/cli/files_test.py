@@ -10,7 +10,7 @@ import struct
 import subprocess
 import unittest
 
-from support import BINARY, SANITIZED, CliTest, make_rows, read_bin, write_bin, write_npy
+from support import BINARY, SANITIZED, TINY_TILES, CliTest, make_rows, read_bin, write_bin, write_npy
 
 try:
     import h5py
@@ -188,7 +188,7 @@ class LargerThanMemory(CliTest):
                 array.array("f", array.array("b", random.Random(seed).randbytes(n * 100))).tofile(file)
         for metric in ("l2", "cosine", "inner_product"):
             self.run_twice(["search", "base.fbin", "--queries", "queries.fbin", "-k", 7, "--metric", metric],
-                           [".ibin", ".fbin"], "40MiB")
+                           [".ibin", ".fbin"], "24MiB" if TINY_TILES else "40MiB")
 
     def test_graphs_agree(self):
         self.write_bytes("base.u8bin", 40000 // SHARE, 256, 9)

@@ -1,5 +1,7 @@
 """What once went wrong without a word: results over one another, options that nothing read, recalls that were none."""
+import array
 import os
+import random
 import random
 import struct
 import unittest
@@ -84,6 +86,8 @@ class Silence(CliTest):
         self.refused("graph", "base.fbin", "-k", 3, "--seed", "-1", "-o", "h.knng", saying="'-1' is below 0")
         self.refused("graph", "base.fbin", "-k", 3, "--seed", 2**64, "-o", "h.knng", saying="is beyond 18446744073709551615")
         self.refused("graph", "base.fbin", "-k", 2**63, "-o", "h.knng", saying="is beyond 9223372036854775807")
+        for command in (["graph", "base.fbin", "-k", 3, "-o", "h.knng", "--recall", 0.9], ["plan", "base.fbin", "-k", 3]):
+            self.refused(*command, "--shard-rows", 0, saying="--shard-rows must be at least 1, got 0")
         self.refused("graph", "base.fbin", "--radius", "0x10", "-o", "h.range", saying="'0x10' is no decimal number")
 
     def test_an_exact_graph_of_a_recall_below_one_says_why(self):
@@ -189,16 +193,24 @@ class Silence(CliTest):
         self.refused(*graph, "--method", "ivf", "--memory", "15MiB", "-o", "h.knng", saying="is too small: a graph of 400 rows built from files")
 
     def test_a_budget_without_room_for_candidates_is_enough_for_cells(self):
-        graph = ["graph", "base.fbin", "-k", 3, "--recall", 0.9, "-o", "g.knng", "--json", "g.json", "--threads", 1]
-        mapped, needed = os.path.getsize(self.path("base.fbin")), []
+        n, d = 500 if TINY_TILES else 20500, 160
+        mapped = n * d * 4
+        with open(self.path("wide.fbin"), "wb") as file:
+            file.write(struct.pack("<II", n, d))
+            array.array("f", array.array("b", random.Random(3).randbytes(n * d))).tofile(file)
+        graph = ["graph", "wide.fbin", "-k", 3, "--recall", 0.9, "-o", "g.knng", "--json", "g.json", "--threads", 1]
+        needed = {}
         for method in ("auto", "ivf"):
             self.run_cli(*graph, "--method", method)
-            needed.append(self.record("g.json")["memory"]["planned_bytes"] + mapped)
-        self.assertLess(needed[1], needed[0])
-        said = "note: all pairs are compared, since"
-        for budget in (needed[0], needed[0] - 1, needed[1]):
-            self.assertNotIn(said, self.run_cli(*graph, "--memory", budget).stderr)
-        self.assertIn(said, self.run_cli(*graph, "--memory", needed[1] - mapped - 1).stderr)
+            needed[method] = self.record("g.json")["memory"]["planned_bytes"]
+        self.assertLess(needed["ivf"], needed["auto"])
+        for budget in (needed["auto"] + mapped, needed["auto"] + mapped - 1, needed["ivf"] + mapped):
+            told = self.run_cli(*graph, "--memory", budget).stderr
+            self.assertNotIn("note: all pairs are compared, since", told)
+            record = self.record("g.json")
+            self.assertNotIn("tasks", record)
+            # The rows, which are mapped, are within it, too.
+            self.assertEqual(record["memory"]["planned_bytes"], min(budget - mapped, needed["auto"]))
 
     def test_sizes_beyond_any_memory_are_refused(self):
         for sizes in (["--rows", 10**6, "--dim", 2**62], ["--rows", 2**32 - 2, "--dim", 9 * 10**18], ["--rows", 4 * 10**9, "--dim", 10, "-k", 4 * 10**9 - 1]):
