@@ -291,6 +291,29 @@ TEST_F(ChangingIndex, readers_see_the_whole_of_each_change) {
   for (std::thread& reader : readers) reader.join();
 }
 
+TEST_F(ChangingIndex, a_moment_is_what_was_there_then) {
+  const auto index = of_first(300);
+  const auto moment = index->moment();
+  const std::vector<RowId> ids = index->ids();
+  const Neighbors found = index->search(queries_, 9, {.nprobe = 1000});
+  const RadiusNeighbors within = index->search_radius(queries_, 5, {.nprobe = 1000});
+  index->remove(ids_of({0, 7, 299}));
+  index->update(some(400, 402), ids_of({1, 2}));
+  index->add(some(500, 700));
+  EXPECT_NE(index->search(queries_, 9, {.nprobe = 1000}).ids, found.ids);
+  EXPECT_GT(index->moment()->version, moment->version);
+  EXPECT_EQ(index->ids_at(moment), ids);
+  EXPECT_EQ(index->search(queries_, 9, {.nprobe = 1000, .moment = moment}).ids, found.ids);
+  EXPECT_EQ(index->search_radius(queries_, 5, {.nprobe = 1000, .moment = moment}).ids, within.ids);
+  SearchParams few{.nprobe = 1000, .moment = moment};
+  const IdSet only = IdSet::of_ids(ids_of({7, 299}));
+  few.only = &only;
+  const Neighbors gone = index->search_all(queries_, 2, few);
+  EXPECT_EQ(std::set<RowId>(gone.ids.begin(), gone.ids.end()), (std::set<RowId>{RowId{7}, RowId{299}}));
+  const auto other = make_ivf_flat_index(pool_, {.lists = 9});
+  expect_error(Fault::invalid_argument, {"the moment is one of another index"}, [&] { other->search(queries_, 1, few); });
+}
+
 TEST_F(ChangingIndex, a_change_that_is_refused_changes_nothing) {
   const auto index = of_first(300);
   const auto refused = [&](Fault fault, const std::vector<std::string>& parts, const std::function<void()>& change) {
