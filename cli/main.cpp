@@ -121,6 +121,7 @@ int main(int argc, char** argv) {
   now_s();  // time counts from here
   keep_little_freed_memory();
   std::signal(SIGBUS, end_at_missing_page);
+  std::signal(SIGCHLD, SIG_DFL);  // who started this may have ignored it: how a worker ended would not be known
   std::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error of write, not a death
   try {
     return run_command(argc, argv);

@@ -73,15 +73,16 @@ struct IvfSqParams {
   std::int64_t expected_queries = 10000;
 };
 
-/// What one search gives for its recall, and what it may find.
 class Index;
 
-/// What an index that changes was at one time (Index::moment): while it lives, its rows do.
+/// What an index that changes was at one time (Index::moment). It keeps what the index copied of its rows then; the index, and a base that
+/// it borrows, must outlive it.
 struct Moment {
   const Index* index = nullptr;
   std::int64_t version = 0;  ///< another after each change
 };
 
+/// What one search gives for its recall, and what it may find.
 struct SearchParams {
   std::int64_t nprobe = 16;     ///< inverted lists that a query looks into; all, where there are fewer
   std::int64_t refine = 4;      ///< of codes: so many times k candidates are compared by full vectors, where there are some; 0: none
@@ -115,7 +116,8 @@ class Index {
   ///   result.ids        [q, k]  nearest first, ties by id; `no_row` fills the tail where fewer are found
   ///   result.distances  [q, k]  as `Metric` says, exact, of the rows or, without full vectors, of what codes stand for (by cosine half the squared distance of rows of length 1; of RaBitQ's they are estimates, l2 and euclidean may be below 0), or of transformed rows; +inf (inner_product: -inf) beside `no_row`
   ///
-  /// Throws Error: invalid_argument (k < 1, nprobe < 1, shapes or dtypes disagree, bits that are not for the ids there are), invalid_data
+  /// Throws Error: invalid_argument (k < 1, nprobe < 1, shapes or dtypes disagree, bits that are not for the ids there are, a moment of another
+  /// index), invalid_data
   /// (NaN or infinity in the queries, unless allowed), unsupported (`only`, by an index that cannot), out_of_memory, cancelled.
   virtual Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run = {}) const = 0;
   Neighbors search(MatrixRef queries, std::int64_t k, const RunOptions& run = {}) const { return search(queries, k, SearchParams{}, run); }

@@ -50,7 +50,7 @@ class Changes:
     @contextlib.contextmanager
     def _as_inside(self, thread):
         try:
-            self._inside.add(thread)  # here: Ctrl-C may come at any time
+            self._inside.add(thread)
             yield
         finally:
             self._inside.discard(thread)

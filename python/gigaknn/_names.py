@@ -25,7 +25,7 @@ class Names:
     def __init__(self, index, keys):
         self._index = index
         self._naming = _Naming(-1, keys, keys)
-        self._found = None  # (moment, keys, Places) that was asked last
+        self._found = None  # (version, keys, Places) that was asked last
 
     def now(self):
         """(moment, keys): the rows of a moment, and what they are called then."""
@@ -38,14 +38,16 @@ class Names:
         """[m] int64 of the rows that are called so, by default as of now; with `distinct` no key twice."""
         moment, keys = now or self.now()
         found = self._found
-        if found is None or found[0].version != moment.version or found[1] is not keys:
-            found = self._found = moment, keys, Places(keys, self._index.ids(moment))
+        if found is None or found[0] != moment.version or found[1] is not keys:
+            found = self._found = moment.version, keys, Places(keys, self._index.ids(moment))
         return found[2].ids_of(asked, distinct)
 
     def settle(self):
-        """The keys now. What a change prepared that was ended before it came is forgotten."""
+        """The keys now. What a change prepared that was ended before it came, and before its own end, is forgotten."""
         moment, keys = self.now()
-        if self._naming.until == moment.version:
+        had = self._index.next_id
+        if self._naming.until == moment.version or len(keys) > had:
+            keys = keys[:had]
             self._naming = _Naming(-1, keys, keys)
         return keys
 
@@ -54,11 +56,11 @@ class Names:
         """Within, rows are added that have these `keys`, or none are."""
         before, next_id = self.settle(), self._index.next_id
         joined = keys_joined(before, keys)
-        self._naming = _Naming(-1, joined, joined)  # before the rows: a search may find them at once
+        mine = self._naming = _Naming(-1, joined, joined)  # before the rows: a search may find them at once
         try:
             yield
         finally:
-            if self._index.next_id == next_id:  # else the rows are there, also where Ctrl-C came behind them
+            if self._naming is mine and self._index.next_id == next_id:  # else the rows are there, also where Ctrl-C came behind them
                 self._naming = _Naming(-1, before, before)
 
     @contextlib.contextmanager
@@ -67,9 +69,11 @@ class Names:
         before, version = self.settle(), self._index.moment().version
         changed = keys_joined(before, keys)
         changed[ids] = changed[len(before) :]
-        self._naming = _Naming(version, before, changed[: len(before)])
+        changed = changed[: len(before)]
+        mine = self._naming = _Naming(version, before, changed)
         try:
             yield
         finally:
-            if self._index.moment().version == version:
-                self._naming = _Naming(-1, before, before)
+            keys = before if self._index.moment().version == version else changed
+            if self._naming is mine:
+                self._naming = _Naming(-1, keys, keys)

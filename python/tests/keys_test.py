@@ -1,5 +1,6 @@
 """Keys of the user's own, carried into results."""
 
+import gc
 import pickle
 import tempfile
 import threading
@@ -511,9 +512,16 @@ class Keys(unittest.TestCase):
         names.settle()
         rows.version += 1
         self.assertEqual(told(), "dc")
+        ended_too = names.added(np.array(["x"]))
+        ended_too.__enter__()
         with names.added(np.array(["e"])):
             rows.version, rows.next_id = rows.version + 1, 3
         self.assertEqual(told(), "dce")
+        with names.replaced([0], np.array(["g"])):
+            rows.version += 1
+        del ended, ended_too  # which comes to its end now
+        gc.collect()
+        self.assertEqual(told(), "gce")
 
     def test_keys_are_those_of_the_rows_where_a_change_ends_behind_the_rows(self):
         index = gigaknn.build(self.x, index="Flat", keys=self.names)

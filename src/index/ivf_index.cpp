@@ -252,10 +252,11 @@ void IvfIndex::show(Neighbors& found, std::int64_t first, std::span<const double
 
 // Queries that are searched for at once: what they hold beside the result, candidates and the lists that are looked into above all, fits
 // what the budget leaves.
-std::int64_t IvfIndex::batch_within(const RunOptions& run, std::int64_t queries, std::int64_t k, std::int64_t candidates, std::int64_t width) const {
+std::int64_t IvfIndex::batch_within(const RunOptions& run, const Scope& scope, std::int64_t queries, std::int64_t k, std::int64_t candidates) const {
+  const std::int64_t width = scope.width;
   const std::int64_t most = ListCentroids::batch_of_width(std::max(width, candidates));
   if (run.memory_bytes == 0) return most;
-  const std::size_t parts = state()->parts.size();
+  const std::size_t parts = scope.state->parts.size();
   // Lists of candidates and their ranks, of one part and merged; lists looked into, twice; the query as it is, as it is compared, in order.
   const std::size_t a_query = list_bytes(1, candidates) * (parts > 1 ? 3 : 2) + at(candidates) * sizeof(RowId) + list_bytes(1, k) * 2 +
                               list_bytes(1, width) * 2 + at(facts_.cols) * size_of(facts_.dtype) + at(facts_.width()) * 3 * sizeof(float);
@@ -272,7 +273,7 @@ Neighbors IvfIndex::search(MatrixRef queries, std::int64_t k, const SearchParams
   const Scope scope = gathered_scope(params, refines_ && params.refine > 0, run);
   const bool refine = refines_ && params.refine > 0 && !scope.by_full;
   const std::int64_t candidates = refine ? candidates_of(k, params.refine, scope.state->rows) : k;
-  const std::int64_t most = batch_within(run, queries.rows, k, candidates, scope.width);
+  const std::int64_t most = batch_within(run, scope, queries.rows, k, candidates);
   Neighbors result(queries.rows, k);
   for (std::int64_t begin = 0; begin < queries.rows; begin += most) {
     const MatrixRef some = queries.slice(begin, std::min(queries.rows, begin + most));

@@ -142,7 +142,7 @@ class IvfIndex : public Index {
   Scope scope_of(const SearchParams& params, std::int64_t nprobe) const;
   /// The same, but where few rows pass `only` they are copied, if the budget has room; `refine`: their full vectors, where these are no
   /// more bytes than a look into lists would read.
-  std::int64_t batch_within(const RunOptions& run, std::int64_t queries, std::int64_t k, std::int64_t candidates, std::int64_t width) const;
+  std::int64_t batch_within(const RunOptions& run, const Scope& scope, std::int64_t queries, std::int64_t k, std::int64_t candidates) const;
   Scope gathered_scope(const SearchParams& params, bool refine, const RunOptions& run) const;
   /// Queries [begin, end) of what lists hold.
   ProbingBatch probe(const Scope& scope, MatrixRef queries, std::int64_t begin, std::int64_t end, const RunOptions& run) const;

@@ -295,6 +295,28 @@ TEST_F(PlanTest, builds_anew_what_is_missing_or_damaged) {
   }
 }
 
+// Damage that one run finds, and mends, counts for what the next finds.
+TEST_F(PlanTest, what_came_after_a_damaged_file_is_made_anew_by_another_run_too) {
+  const PlanParams params = stored();
+  const std::string expected = in_memory(params);
+  const GraphPlan plan = begun(params, make_plan(params).shards.tasks() - 1);
+  const fs::path path = file_of_task(plan, 2);
+  std::string bytes = bytes_of(path);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 8);
+  std::ofstream(path, std::ios::binary) << bytes;
+  std::int64_t done = 0;
+  Progress stops([&](std::string_view stage, std::int64_t so_far, std::int64_t) {
+    if (stage != "tasks") return;
+    done = so_far;
+    if (so_far > plan.shards.shards) stops.cancel();  // the shard is whole again
+  });
+  expect_error(Fault::cancelled, [&] { run_plan(plan, {}, {.progress = &stops}); }, "cancelled");
+  EXPECT_EQ(done, plan.shards.shards + 1);
+  EXPECT_TRUE(is_done(plan, 2));
+  EXPECT_EQ(run(params).resumed, plan.shards.shards + 1);
+  EXPECT_TRUE(bytes_of(params.output) == expected);
+}
+
 TEST_F(PlanTest, a_changed_base_is_refused) {
   const PlanParams params = stored();
   const GraphPlan plan = begun(params, 3);

@@ -12,6 +12,7 @@
 #include "core/require.hpp"
 #include "io/file_bytes.hpp"
 #include "io/file_lock.hpp"
+#include "io/mapped_file.hpp"
 #include "plan/identity.hpp"
 #include "plan/plan_folder.hpp"
 #include "plan/task_record.hpp"
@@ -31,23 +32,20 @@ class PlanRun {
       : plan_(plan), driver_(driver), run_(run), tasks_(plan.shards.tasks()), starts_(static_cast<std::size_t>(tasks_)),
         worker_peaks_(static_cast<std::size_t>(plan.params.workers)) {}
 
-  // In order, and side by side those that need not wait for each other. What was made after a file was found to be damaged may be made of
-  // that: it is made anew.
+  // In order, and side by side those that need not wait for each other.
   std::int64_t run_all() {
     const TaskNumbers numbers(plan_.shards);
-    bool damaged = false;
     for (const auto& [begin, end] : {std::pair{std::int64_t{0}, numbers.first_divide}, {numbers.first_divide, numbers.choose},
                                      {numbers.choose, numbers.first_search}, {numbers.first_search, numbers.join}, {numbers.join, tasks_}}) {
       std::vector<std::int64_t> left;
-      const bool believed = !damaged;
       for (std::int64_t task = begin; task < end; ++task) {
-        const bool seems_done = believed && is_done(plan_, task);
+        const bool seems_done = is_done(plan_, task);
         if (seems_done && is_done(plan_, task, &run_)) {
           ++resumed_;
         } else {
-          damaged = damaged || seems_done;
-          std::error_code ignored;
-          fs::remove(record_of_task(plan_, task), ignored);  // of a file that is damaged: none believes it
+          // What came after it may be made of what is damaged. First these records: who is ended in here shall find the damage again.
+          for (std::int64_t later = tasks_ - 1; seems_done && later >= end; --later) forget(later);
+          forget(task);
           left.push_back(task);
         }
       }
@@ -61,6 +59,13 @@ class PlanRun {
   std::size_t worker_peak_bytes() const { return std::accumulate(worker_peaks_.begin(), worker_peaks_.end(), std::size_t{0}); }
 
  private:
+  // That a task is done.
+  void forget(std::int64_t task) {
+    std::error_code error;
+    fs::remove(record_of_task(plan_, task), error);
+    if (error) fail_system(record_of_task(plan_, task), "cannot be removed", error.value());
+  }
+
   void report(std::int64_t done) {
     if (run_.progress) run_.progress->report("tasks", done, tasks_);
     check_cancelled(run_);
@@ -135,8 +140,8 @@ class PlanRun {
   std::vector<std::size_t> worker_peaks_;
 };
 
-// What the plan speaks of, and nothing else. The record of the last task goes last, behind the plan, which the same command makes again: so
-// a graph that is written is not built again by whoever is killed in here.
+// What the plan speaks of, and nothing else. The record of the last task goes last, behind the plan: where the same command makes the same
+// plan again, a graph that is written is not built again by whoever is killed in here.
 void remove_folder(const GraphPlan& plan) {
   std::error_code ignored;
   const std::int64_t last = plan.shards.tasks() - 1;

@@ -2,10 +2,12 @@
 
 #include <charconv>
 #include <stdexcept>
+#include <system_error>
 
 #include "core/require.hpp"
 #include "io/checksum.hpp"
 #include "io/container.hpp"
+#include "io/mapped_file.hpp"
 #include "plan/identity.hpp"
 #include "plan/sealed_text.hpp"
 
@@ -32,13 +34,28 @@ fs::path record_of_task(const GraphPlan& plan, std::int64_t task) { return plan.
 
 fs::path lock_of_task(const GraphPlan& plan, std::int64_t task) { return plan.folder() / join_text("task-", task, ".lock"); }
 
+namespace {
+
+// False: it is not. Throws Error: io where that is not known.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const bool there = fs::exists(path, error);
+  if (error) fail_system(path, "cannot be looked at", error.value());
+  return there;
+}
+
+}  // namespace
+
 bool is_done(const GraphPlan& plan, std::int64_t task, const RunOptions* look_inside) {
   try {
     const fs::path file = file_of_task(plan, task);
-    if (!fs::exists(record_of_task(plan, task)) || !fs::exists(file)) return false;
+    if (!is_there(record_of_task(plan, task)) || !is_there(file)) return false;
     const auto record = read_sealed(record_of_task(plan, task));
+    std::error_code error;
+    const std::uintmax_t bytes = fs::file_size(file, error);
+    if (error) fail_system(file, "cannot be looked at", error.value());
     if (record.at("plan") != plan_checksum_of(plan) || record.at("task") != plan.task_name(task) ||
-        record.at("bytes") != std::to_string(fs::file_size(file))) {
+        record.at("bytes") != std::to_string(bytes)) {
       return false;
     }
     const Container contents = Container::open(file);
@@ -46,13 +63,10 @@ bool is_done(const GraphPlan& plan, std::int64_t task, const RunOptions* look_in
     return !look_inside || !contents.find_bad_block(*look_inside, AfterReading::release);
   } catch (const Error& error) {
     const bool of_contents = error.fault() != Fault::cancelled && error.fault() != Fault::io && error.fault() != Fault::out_of_memory;
-    std::error_code unknown;
-    const bool gone = error.fault() == Fault::io && !(fs::exists(record_of_task(plan, task), unknown) && fs::exists(file_of_task(plan, task), unknown));
+    const bool gone = error.fault() == Fault::io && !(is_there(record_of_task(plan, task)) && is_there(file_of_task(plan, task)));
     if (!of_contents && !gone) throw;  // what cannot be read now may be what hours were spent on
     return false;
   } catch (const std::out_of_range&) {  // a record without one of the lines
-    return false;
-  } catch (const fs::filesystem_error&) {  // gone meanwhile
     return false;
   }
 }

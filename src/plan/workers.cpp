@@ -45,7 +45,7 @@ Workers::End Workers::wait() {
   for (const auto& [process, task] : tasks_) {
     rusage usage{};
     const pid_t ended = ::wait4(process, &status, WNOHANG, &usage);
-    // Where this process was told to ignore SIGCHLD the kernel has waited itself; the record tells how the task ended.
+    // Where this process ignores SIGCHLD the kernel has waited itself; whether the task was done its record tells.
     const bool waited_for = ended < 0 && errno == ECHILD;
     if (ended < 0 && !waited_for && errno != EINTR) fail_system("a worker", "cannot be waited for", errno);
     if (ended != process && !waited_for) continue;

@@ -2,7 +2,6 @@
 import array
 import os
 import random
-import random
 import struct
 import unittest
 
@@ -211,6 +210,9 @@ class Silence(CliTest):
             self.assertNotIn("tasks", record)
             # The rows, which are mapped, are within it, too.
             self.assertEqual(record["memory"]["planned_bytes"], min(budget - mapped, needed["auto"]))
+        if TINY_TILES:  # so few rows that tasks have no room there
+            self.assertNotIn("note: all pairs", self.run_cli(*graph, "--memory", needed["ivf"] + 1).stderr)
+            self.assertEqual(self.record("g.json")["memory"]["planned_bytes"], needed["ivf"])
 
     def test_sizes_beyond_any_memory_are_refused(self):
         for sizes in (["--rows", 10**6, "--dim", 2**62], ["--rows", 2**32 - 2, "--dim", 9 * 10**18], ["--rows", 4 * 10**9, "--dim", 10, "-k", 4 * 10**9 - 1]):
