@@ -295,6 +295,32 @@ TEST_F(PlanTest, builds_anew_what_is_missing_or_damaged) {
   }
 }
 
+TEST_F(PlanTest, a_task_that_fails_ends_no_other) {
+  PlanParams params = stored();
+  params.workers = 2;
+  const GraphPlan plan = begun(params, 1);
+  ASSERT_GE(plan.shards.shards, 3);
+  std::vector<std::string> notes;
+  Driver driver;
+  driver.worker = {"/bin/sh", "-c", "[ $1 = 2 ] && exit 3; sleep 0.5; : > \"$0/../ended-$1\"; exit 2"};
+  driver.note = [&](const std::string& text) { notes.push_back(text); };
+  expect_error(Fault::io, [&] { run_plan(plan, driver); }, "task 2 (divide 1) failed with exit code 3", "what is done is kept");
+  EXPECT_TRUE(fs::exists(plan.folder().parent_path() / "ended-1"));
+  EXPECT_FALSE(fs::exists(plan.folder().parent_path() / "ended-3"));
+  EXPECT_EQ(notes, std::vector<std::string>{"task 2 (divide 1) failed; the others come to their end"});
+}
+
+TEST_F(PlanTest, what_a_killed_task_left_goes_when_it_is_run_again) {
+  const GraphPlan plan = begun(stored(), 1);
+  const auto left = [&](const std::string& name) { return plan.folder() / ("." + name + ".tmp.77"); };
+  const fs::path own[] = {left(file_of_task(plan, 1).filename()), left(record_of_task(plan, 1).filename())};
+  const fs::path others[] = {left(file_of_task(plan, 2).filename()), left("mine")};
+  for (const fs::path& path : {own[0], own[1], others[0], others[1]}) std::ofstream(path) << "half";
+  run_task(plan, 1);
+  for (const fs::path& path : own) EXPECT_FALSE(fs::exists(path)) << path;
+  for (const fs::path& path : others) EXPECT_TRUE(fs::exists(path)) << path;  // of one who may be at work
+}
+
 // Damage that one run finds, and mends, counts for what the next finds.
 TEST_F(PlanTest, what_came_after_a_damaged_file_is_made_anew_by_another_run_too) {
   const PlanParams params = stored();

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <set>
 #include <string>
@@ -96,6 +97,7 @@ class PlanRun {
     std::reverse(tasks.begin(), tasks.end());
     Workers workers;
     std::vector<std::int64_t> task_of(static_cast<std::size_t>(plan_.params.workers), -1);  // that each worker is at
+    std::exception_ptr failed;  // why a task did; thrown when the others, which may have worked for hours, have come to their end
     while (!tasks.empty() || workers.running() > 0) {
       check_cancelled(run_);
       while (!tasks.empty() && workers.running() < task_of.size()) {
@@ -115,19 +117,31 @@ class PlanRun {
       const std::string name = join_text("task ", end.task, " (", plan_.task_name(end.task), ")");
       // By SIGINT, SIGTERM or SIGHUP it ends in order, which is no fault of the task either.
       const bool asked_to_end = end.exit_code == exit_code_cancelled;
-      if ((end.signal != 0 || asked_to_end) && starts_[static_cast<std::size_t>(end.task)] < most_starts) {
+      if ((end.signal != 0 || asked_to_end) && !failed && starts_[static_cast<std::size_t>(end.task)] < most_starts) {
         const std::string what = asked_to_end ? " was asked to end" : join_text(" was killed by signal ", end.signal);
         if (driver_.note) driver_.note(name + what + "; it is started again");
         tasks.push_back(end.task);
         continue;
       }
-      require(end.signal == 0, Fault::io, name, " was killed by signal ", end.signal, ", ", most_starts, " times; what is done is kept in ",
-              printable(plan_.folder().string()));
-      // A worker's fault is known by its exit code alone: 2 is of the request or a budget, not of disk or data.
-      require(end.exit_code == 0 && is_done(plan_, end.task), end.exit_code == 2 ? Fault::unsupported : Fault::io, name, " failed with exit code ", end.exit_code,
-              "; what is done is kept in ", printable(plan_.folder().string()));
+      try {
+        require_done(end, name);
+      } catch (const Error&) {
+        if (!failed && workers.running() > 0 && driver_.note) driver_.note(name + " failed; the others come to their end");
+        if (!failed) failed = std::current_exception();
+        tasks.clear();
+        continue;
+      }
       report(resumed_ + ++run_here_);
     }
+    if (failed) std::rethrow_exception(failed);
+  }
+
+  void require_done(const Workers::End& end, const std::string& name) const {
+    require(end.signal == 0, Fault::io, name, " was killed by signal ", end.signal, ", ", starts_[static_cast<std::size_t>(end.task)],
+            " times; what is done is kept in ", printable(plan_.folder().string()));
+    // A worker's fault is known by its exit code alone: 2 is of the request or a budget, not of disk or data.
+    require(end.exit_code == 0 && is_done(plan_, end.task), end.exit_code == 2 ? Fault::unsupported : Fault::io, name, " failed with exit code ",
+            end.exit_code, "; what is done is kept in ", printable(plan_.folder().string()));
   }
 
   const GraphPlan& plan_;
@@ -154,14 +168,7 @@ void remove_folder(const GraphPlan& plan) {
   }
   const fs::path final_ones[] = {lock_of_task(plan, last), plan.folder() / "plan.txt", record_of_task(plan, last), plan.folder() / "lock"};
   for (const fs::path& path : final_ones) names.insert(path.filename().string());
-  // What a process left that was killed while it replaced a file: .NAME.tmp.NUMBER (io/output_file.hpp).
-  std::vector<fs::path> left;
-  for (fs::directory_iterator entry(plan.folder(), ignored), end; entry != end; entry.increment(ignored)) {
-    const std::string name = entry->path().filename().string();
-    const std::size_t suffix = name.rfind(".tmp.");
-    if (name.starts_with('.') && suffix != std::string::npos && names.contains(name.substr(1, suffix - 1))) left.push_back(entry->path());
-  }
-  for (const fs::path& path : left) fs::remove(path, ignored);
+  remove_leftovers(plan.folder(), names);
   for (const fs::path& path : final_ones) fs::remove(path, ignored);
   fs::remove(plan.folder(), ignored);
 }

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <chrono>
+#include <set>
+#include <string>
 #include <system_error>
 
 #include <gigaknn/dataset.hpp>
@@ -29,6 +31,10 @@ void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
   if (is_done(plan, task)) return;
   std::error_code ignored;
   fs::remove(record_of_task(plan, task), ignored);  // what is not believed now shall not be later
+  // Nobody else writes these while the lock is held; where files have names from the beginning (NFS) each kill would leave one.
+  std::set<std::string> names{record_of_task(plan, task).filename().string()};
+  if (task < numbers.join) names.insert(file_of_task(plan, task).filename().string());
+  remove_leftovers(plan.folder(), names);
   const auto [first, end] = numbers.before(task);
   for (std::int64_t before = first; before < end; ++before) {
     require(is_done(plan, before), Fault::invalid_argument, "task ", task, " (", plan.task_name(task), ") needs task ", before, " (",

@@ -71,6 +71,17 @@ bool is_done(const GraphPlan& plan, std::int64_t task, const RunOptions* look_in
   }
 }
 
+void remove_leftovers(const fs::path& folder, const std::set<std::string>& names) {
+  std::error_code ignored;
+  std::vector<fs::path> left;
+  for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored)) {
+    const std::string name = entry->path().filename().string();
+    const std::size_t suffix = name.rfind(".tmp.");
+    if (name.starts_with('.') && suffix != std::string::npos && names.contains(name.substr(1, suffix - 1))) left.push_back(entry->path());
+  }
+  for (const fs::path& path : left) fs::remove(path, ignored);
+}
+
 std::optional<PlanOutcome> recorded_outcome(const GraphPlan& plan) {
   const std::int64_t join = TaskNumbers(plan.shards).join;
   if (!is_done(plan, join)) return std::nullopt;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include <gigaknn/plan.hpp>
@@ -40,6 +42,10 @@ std::filesystem::path lock_of_task(const GraphPlan& plan, std::int64_t task);
 /// of its checksums, too; read by that run's threads. A record that is not believed counts as none. Throws
 /// Error: io, out_of_memory (what is there cannot be read), cancelled.
 bool is_done(const GraphPlan& plan, std::int64_t task, const RunOptions* look_inside = nullptr);
+
+/// Removes from a folder what processes left that were killed while they replaced files of these names: .NAME.tmp.NUMBER
+/// (io/output_file.hpp).
+void remove_leftovers(const std::filesystem::path& folder, const std::set<std::string>& names);
 
 /// What the last task measured; none, unless it is done.
 std::optional<PlanOutcome> recorded_outcome(const GraphPlan& plan);
