@@ -166,6 +166,9 @@ void evaluate_graph(const EvalOptions& options, Session& session) {
     return sampled_recall(graph, base.matrix(), options.sample.value_or(10000), options.common.seed, session.run());
   });
   print_recall(session, *record.recall);
+  if (graph.exact && record.recall->value < 1) {
+    session.note(options.result.string() + " was built exactly: it is by labels, whose neighbours are not those of all rows, or not of this base");
+  }
 }
 
 int run_eval(const EvalOptions& options, const std::string& command_line) {

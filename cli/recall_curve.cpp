@@ -90,7 +90,7 @@ std::optional<OperatingPoint> point_for(const std::filesystem::path& path, doubl
   if (rows != curve->rows) {
     session.note(join_text("the curve was measured among ", format_count(curve->rows), " rows, there are ", format_count(rows), " now"));
   }
-  const auto point = curve->point_for(recall);
+  const auto point = curve->point_for(recall, k);
   if (!point) session.missed(join_text("recall ", recall, " is beyond the curve of ", path.string(), "; the best is ", text_of(curve->points.back())));
   return point;
 }

@@ -154,7 +154,7 @@ int run_task_command(const RunPlanOptions& options, const std::string& command_l
   }
   RunOptions run = session.run();
   run.threads = plan.threads();
-  run_task(plan, options.task, run);
+  run_task(plan, options.task, run, [&](const std::string& text) { session.note(text); });
   return 0;
 }
 

@@ -37,7 +37,10 @@ struct RecallCurve {
 
   /// The quickest way to a recall: a point, or one between two of the same `refine`, whose nprobe, recall and time are between theirs.
   /// Recall grows slower and slower with nprobe, so what is found is rather more than a straight line says. None beyond the last point.
-  std::optional<OperatingPoint> point_for(double recall) const;
+  /// `of`, from 1 to k: for so many neighbours as many candidates are compared by full vectors as the curve had, `refine` of each of k; the
+  /// recall is then that of k still, of fewer mostly more.
+  std::optional<OperatingPoint> point_for(double recall, std::int64_t of) const;
+  std::optional<OperatingPoint> point_for(double recall) const { return point_for(recall, k); }
 };
 
 struct CurveParams {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from . import _core
-from ._arguments import flag, ids_of, neighbors_of, number, path_of, path_to_write, recall_of, rows, run_of, seconds_of, seed_of, whole, whole_array, word
+from ._arguments import flag, ids_of, neighbors_of, number, path_of, path_to_write, recall_of, rows, run_of, seconds_of, seed_of, warn, whole, whole_array, word
 from ._bfloat16 import array_of, dtype_of_numpy
 from ._changes import Changes
 from ._errors import CorruptFile, Error, InvalidArgument, InvalidData, RecallWarning, Unsupported
@@ -144,7 +144,8 @@ class Index:
         queries : array [q, d], of the type of the index
         k : int
         recall : float
-            The quickest parameters that find this share of the neighbours, by the curve (`measure`); instead of the next two.
+            The quickest parameters that find this share of the neighbours, by the curve (`measure`); instead of the next two. It is that of
+            searches without `only` and `exclude`; of fewer neighbours than the curve is of mostly more.
         nprobe : int
             Inverted lists that a query looks into; 16 by default.
         refine : int
@@ -272,7 +273,9 @@ class Index:
             raise InvalidArgument("this index keeps no curve of recall: measure() makes one; or say nprobe=")
         if k > curve.k:
             raise InvalidArgument(f"this index keeps the recall of {curve.k} neighbours, not of {k}: measure(k={k}) measures that; or say nprobe=")
-        point = curve.point_for(recall)
+        if curve.rows != len(self):
+            warn(f"the curve of recall was measured among {curve.rows} rows, there are {len(self)} now: measure() measures it anew", RecallWarning)
+        point = curve.point_for(recall, k)
         if point is None:
             best = curve.points[-1]
             raise InvalidArgument(f"recall {recall} is beyond the curve; the best is {best.recall.value:.4f}, with nprobe {best.nprobe} and refine {best.refine}")
@@ -691,7 +694,7 @@ def build(
     if recall is not None and result.lists > 0:
         result._curve = made.measure(None, k, max(recall, 0.999), 60.0, seed, run)
         best = result._curve.points[-1]
-        if result._curve.point_for(recall) is None:
+        if result._curve.point_for(recall, result._curve.k) is None:
             result.recall = None
             warnings.warn(f"recall {recall} is not reached; the best is {best.recall.value:.4f}, with nprobe {best.nprobe} and refine {best.refine}", RecallWarning, stacklevel=2)
     return result

@@ -97,7 +97,7 @@ void bind_curve(nb::module_& m) {
       .def_ro("rows", &RecallCurve::rows)
       .def_ro("threads", &RecallCurve::threads)
       .def_ro("points", &RecallCurve::points)
-      .def("point_for", &RecallCurve::point_for, nb::arg("recall"));
+      .def("point_for", nb::overload_cast<double, std::int64_t>(&RecallCurve::point_for, nb::const_), nb::arg("recall"), nb::arg("of"));
 }
 
 // Files of Faiss.

@@ -183,6 +183,15 @@ class Graphs(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "one distance for each id"):
             gigaknn.KnnGraph.from_arrays(distances[:, :2], ids)
 
+    def test_rows_without_neighbours_count_for_no_recall_of_a_changed_graph(self):
+        x = random_rows(3000, 8)
+        x[::3] = 0  # by cosine infinitely far from everything
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", gigaknn.RecallWarning)
+            graph = gigaknn.knn_graph(x, 5, metric="cosine", method="nn-descent", recall=0.5, allow_nonfinite=True)
+            for changed, base in ((graph.remove([1], base=x)[0], np.delete(x, 1, axis=0)), (graph.extend(x[1:2], base=x, allow_nonfinite=True), np.concatenate((x, x[1:2])))):
+                self.assertAlmostEqual(changed.recall, changed.measure(base, sample=3000), delta=0.08)
+
     def test_changed_graphs_that_miss_the_recall_asked_say_so(self):
         x = random_rows(1200, 12)
         half = gigaknn.knn_graph(x[:800], 5, index="IVF64,Flat", nprobe=1)

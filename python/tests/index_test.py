@@ -216,6 +216,27 @@ class Indexes(unittest.TestCase):
                 with self.assertRaises(gigaknn.CorruptFile):
                     gigaknn.open(path)
 
+    def test_a_curve_of_other_rows_is_told(self):
+        x = np.random.default_rng(5).random((900, 8), dtype=np.float32)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            index = gigaknn.build(x, index="IVF9,Flat", recall=0.8)
+            index.search(x[:5], 3)
+        index.add(x[:100])
+        with self.assertWarnsRegex(gigaknn.RecallWarning, "was measured among 900 rows, there are 1000 now"):
+            index.search(x[:5], 3)
+        index.measure(x[:200], k=10)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            index.search(x[:5], 3)
+
+    def test_of_fewer_neighbours_than_its_curve_is_of_a_recall_is_reached_too(self):
+        """Of a hundred as many rows are compared by full vectors as there are codes that tell nothing apart."""
+        x = np.random.default_rng(6).standard_normal((3000, 24)).astype(np.float32)
+        index = gigaknn.build(x, index="IVF4,PQ4,RFlat", recall=0.9, k=100)
+        for k in (100, 10, 1):
+            self.assertGreater(gigaknn.recall(index.search(x[:200] + 0.1, k).ids, index.search_exact(x[:200] + 0.1, k).ids), 0.85, k)
+
     def test_a_recall_that_codes_cannot_reach_is_warned_of(self):
         with self.assertWarnsRegex(gigaknn.RecallWarning, "recall 1.0 is not reached; the best is 0"):
             index = gigaknn.build(random_rows(3000, 64), index="IVF4,PQ1,RFlat", recall=1.0, k=1)

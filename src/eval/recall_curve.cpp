@@ -189,7 +189,13 @@ double between(double a, double b, double share) { return a + (b - a) * share; }
 
 }  // namespace
 
-std::optional<OperatingPoint> RecallCurve::point_for(double recall) const {
+std::optional<OperatingPoint> RecallCurve::point_for(double recall, std::int64_t of) const {
+  require(of >= 1 && of <= k, Fault::invalid_argument, "the curve is of 1 to ", k, " neighbours, not of ", of);
+  if (of < k) {
+    std::optional<OperatingPoint> point = point_for(recall, k);
+    if (point) point->refine = (point->refine * k + of - 1) / of;
+    return point;
+  }
   const auto point = std::find_if(points.begin(), points.end(), [&](const OperatingPoint& p) { return p.recall.value >= recall; });
   if (point == points.end()) return std::nullopt;
   // The nearest point before it that only looks into fewer lists.

@@ -78,6 +78,17 @@ TEST(RecallCurve, gives_the_least_that_reaches_a_recall) {
   EXPECT_FALSE(RecallCurve().point_for(0.1));
 }
 
+TEST(RecallCurve, of_fewer_neighbours_as_many_candidates_are_compared) {
+  RecallCurve curve = make_curve();
+  curve.k = 10;
+  EXPECT_EQ(curve.point_for(0.8, 10)->refine, 3);
+  EXPECT_EQ(curve.point_for(0.8, 9)->refine, 4);
+  EXPECT_EQ(curve.point_for(0.8, 1)->refine, 30);
+  EXPECT_EQ(curve.point_for(0.8, 1)->nprobe, curve.point_for(0.8)->nprobe);
+  EXPECT_FALSE(curve.point_for(0.938, 1));
+  expect_error(Fault::invalid_argument, [&] { curve.point_for(0.8, 11); }, "of 1 to 10 neighbours, not of 11");
+}
+
 TEST(RecallCurve, goes_straight_between_points_that_differ_in_lists_alone) {
   const RecallCurve curve = make_curve();
   const auto half = curve.point_for(0.5);  // halfway from 1 to 11

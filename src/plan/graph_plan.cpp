@@ -284,7 +284,7 @@ GraphPlan taken_over(const GraphPlan& plan, const fs::path& folder) {
 GraphPlan write_plan(const GraphPlan& plan, const std::function<void(const std::string&)>& note, const RunOptions& run) {
   const fs::path folder = plan.folder();
   { const OutputFile trial(plan.params.output); }  // not when all is done
-  FolderWait wait(plan, note, run);
+  LockWait wait(another_run_on(plan), note, run);
   bool is_this_graph = false;  // what another run, which is waited for, works on
   while (true) {
     std::error_code error;

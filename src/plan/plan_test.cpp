@@ -295,6 +295,24 @@ TEST_F(PlanTest, builds_anew_what_is_missing_or_damaged) {
   }
 }
 
+TEST_F(PlanTest, who_waits_for_a_task_is_told) {
+  const GraphPlan plan = begun(stored(), 1);
+  std::vector<std::string> notes;
+  std::atomic<bool> told = false;
+  auto lock = std::make_unique<FileLock>(lock_of_task(plan, 1), nullptr);
+  std::thread other([&] {
+    run_task(plan, 1, {}, [&](const std::string& note) {
+      notes.push_back(note);
+      told = true;
+    });
+  });
+  while (!told) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  lock.reset();
+  other.join();
+  EXPECT_EQ(notes, std::vector<std::string>{"another process is at task 1 (divide 0); waiting for it"});
+  EXPECT_TRUE(is_done(plan, 1));
+}
+
 TEST_F(PlanTest, a_task_that_fails_ends_no_other) {
   PlanParams params = stored();
   params.workers = 2;

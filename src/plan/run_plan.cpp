@@ -76,7 +76,7 @@ class PlanRun {
     for (const std::int64_t task : tasks) {
       {
         const Progress::Quiet quiet(run_.progress);
-        run_task(plan_, task, run_);
+        run_task(plan_, task, run_, driver_.note);
       }
       report(resumed_ + ++run_here_);
     }
@@ -176,7 +176,7 @@ void remove_folder(const GraphPlan& plan) {
 }  // namespace
 
 PlanOutcome run_plan(const GraphPlan& plan, const Driver& driver, const RunOptions& run) {
-  FolderWait wait(plan, driver.note, run);
+  LockWait wait(another_run_on(plan), driver.note, run);
   const FileLock lock(plan.folder() / "lock", [&] { wait.waiting(); });
   if (!lock.is_current() || !fs::exists(plan.folder() / "plan.txt")) fail_finished(plan);
   require_same_base(plan, Dataset::open(plan.params.base));

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <set>
 #include <string>
 #include <system_error>
@@ -16,6 +17,7 @@
 #include "io/file_lock.hpp"
 #include "io/file_wait.hpp"
 #include "plan/identity.hpp"
+#include "plan/plan_folder.hpp"
 #include "plan/sealed_text.hpp"
 #include "plan/task_record.hpp"
 
@@ -23,11 +25,12 @@ namespace gigaknn {
 
 namespace fs = std::filesystem;
 
-void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
+void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run, const std::function<void(const std::string&)>& note) {
   const UsualFloats floats;
   const TaskNumbers numbers(plan.shards);
   require(task >= 0 && task <= numbers.join, Fault::invalid_argument, "the plan has the tasks 0 to ", numbers.join, ", not ", task);
-  const FileLock lock(lock_of_task(plan, task), [&] { check_cancelled(run); });
+  LockWait wait(join_text("another process is at task ", task, " (", plan.task_name(task), ")"), note, run);
+  const FileLock lock(lock_of_task(plan, task), [&] { wait.waiting(); });
   if (is_done(plan, task)) return;
   std::error_code ignored;
   fs::remove(record_of_task(plan, task), ignored);  // what is not believed now shall not be later

@@ -197,7 +197,7 @@ class Silence(CliTest):
         with open(self.path("wide.fbin"), "wb") as file:
             file.write(struct.pack("<II", n, d))
             array.array("f", array.array("b", random.Random(3).randbytes(n * d))).tofile(file)
-        graph = ["graph", "wide.fbin", "-k", 3, "--recall", 0.9, "-o", "g.knng", "--json", "g.json", "--threads", 1]
+        graph = ["graph", "wide.fbin", "-k", 3, "--recall", 0.5, "-o", "g.knng", "--json", "g.json", "--threads", 1]
         needed = {}
         for method in ("auto", "ivf"):
             self.run_cli(*graph, "--method", method)
