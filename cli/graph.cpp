@@ -154,9 +154,9 @@ std::optional<GraphPlan> plan_in_tasks(GraphOptions& options, const Vectors& bas
           "--workers and --shard-rows are for graphs with --recall below 1, of method auto or ivf, and vectors in one file that can be "
           "mapped");
   const std::size_t budget = options.common.memory_bytes();
+  const auto mapped = static_cast<std::size_t>(base.matrix().rows * base.matrix().stride_bytes);
   if (!asked) {
     if (budget == 0 || !can) return std::nullopt;
-    const auto mapped = static_cast<std::size_t>(base.matrix().rows * base.matrix().stride_bytes);
     if (mapped + approximate_bytes(options, base.matrix()) <= budget) return std::nullopt;
     if (mapped + least_bytes(options, base.matrix()) <= budget) {
       session.hold(mapped);  // what is left decides what it does without
@@ -171,7 +171,7 @@ std::optional<GraphPlan> plan_in_tasks(GraphOptions& options, const Vectors& bas
     const bool few = rows * rows * cols <= most_compared;
     if (asked || options.common.method != "auto" || error.fault() != Fault::out_of_memory || !few) throw;
     if (const std::size_t least = least_bytes(options, base.matrix()); least <= budget) {
-      session.hold(std::min(static_cast<std::size_t>(base.matrix().rows * base.matrix().stride_bytes), budget - least));
+      session.hold(std::min(mapped, budget - least));
       return std::nullopt;
     }
     session.note(join_text("all pairs are compared, since ", error.what()));

@@ -95,8 +95,9 @@ GraphPlan write_plan(const GraphPlan& plan, const std::function<void(const std::
 /// Reads a plan.txt, or that of its folder. Throws Error: io, corrupt_file.
 GraphPlan read_plan(const std::filesystem::path& path);
 
-/// Runs one task, unless it is done. Waits where another process is at it, which `note` is told. Throws Error: invalid_argument (no such task; one before it is
-/// not done), invalid_data (the base is not that of the plan), and as the work itself.
+/// Runs one task, unless it is done. Waits where another process is at it, which `note` is told. Throws Error: invalid_argument (no such
+/// task; one before it is not done), invalid_data (the base is not that of the plan, or did not stay so), io (what was done cannot be read),
+/// and as the work itself.
 void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run = {}, const std::function<void(const std::string&)>& note = {});
 
 struct PlanOutcome {
