@@ -32,6 +32,10 @@ struct ShardPlan {
   std::int64_t band_rows = 0;   ///< that find each other both ways; of a graph of other bands, some lists differ
   std::int64_t block_rows = 0;  ///< whose lists are in memory at once; a block of more takes several passes
   std::int64_t chunk_rows = 0;  ///< that are searched at once
+  /// Of rows that have candidates as bytes, if these find enough (docs/decisions/candidates-by-bytes.md); all 0: they have none.
+  std::int64_t candidates = 0;       ///< of a row, at most
+  std::int64_t byte_chunk_rows = 0;  ///< that are searched at once, as bytes
+  std::int64_t gathered_rows = 0;    ///< vectors, of rows and of their candidates, that are in memory at once
   std::int64_t truth_rows = 0;  ///< that a sample is compared with at once
   std::int64_t threads = 0;     ///< the most of one process, by memory; how many there are changes no other number here
   std::size_t peak_bytes = 0;   ///< of one process

@@ -9,8 +9,6 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::int64_t rows_at_once = std::int64_t{1} << 11;  // that get canonical distances
-
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 PrepareHints hints(std::int64_t n, std::int64_t width, std::int64_t band_rows) {
@@ -18,6 +16,32 @@ PrepareHints hints(std::int64_t n, std::int64_t width, std::int64_t band_rows) {
 }
 
 }  // namespace
+
+std::vector<RowId> with_own_cells(std::span<const RowId> own, std::span<const RowId> looked) {
+  const std::size_t width = own.empty() ? 0 : looked.size() / own.size();
+  std::vector<RowId> cells;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    cells.push_back(own[i]);
+    for (const RowId cell : looked.subspan(i * width, width)) cells.push_back(cell == own[i] ? no_row : cell);
+  }
+  return cells;
+}
+
+std::int64_t wanted_of_candidates(std::span<const RowId> cells, std::int64_t width, std::span<const RowId> cell_of, std::int64_t k,
+                                  double missed) {
+  std::int64_t reached = 0, all = 0;
+  for (std::size_t entry = 0; entry < cell_of.size(); ++entry) {
+    if (cell_of[entry] == no_row) continue;
+    const auto looked = cells.subspan(entry / at(k) * at(width), at(width));
+    ++all;
+    reached += std::find(looked.begin(), looked.end(), cell_of[entry]) != looked.end();
+  }
+  return reached - static_cast<std::int64_t>(missed * static_cast<double>(all));
+}
+
+std::int64_t fewest_candidates(const std::vector<std::int64_t>& found, std::int64_t wanted) {
+  return std::lower_bound(found.begin(), found.end(), wanted) - found.begin();
+}
 
 std::int64_t ByteCandidates::most(std::int64_t k, std::int64_t n) { return std::min(n - 1, 3 * k + 8); }
 
@@ -33,7 +57,7 @@ ByteCandidates::ByteCandidates(const Ops& ops, MatrixRef base, Metric metric, Ma
 std::size_t ByteCandidates::bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t dims, std::int64_t cells,
                                          std::int64_t k, std::int64_t band_rows, int threads) {
   const std::int64_t width = most(k, base.rows), band = std::min(base.rows, band_rows);
-  const std::int64_t some = std::min(band, rows_at_once);
+  const std::int64_t some = std::min(band, nearest_at_once);
   return list_bytes(band, width) +
          at(some) * (at(base.cols) * size_of(base.dtype) + at(width) * sizeof(float)) +  // copies, and distances where a device has these
          ops.cell_bytes_needed(base.rows, dims, DType::u8, metric_of_bytes(metric), cells, hints(base.rows, width, band), threads);
@@ -41,7 +65,7 @@ std::size_t ByteCandidates::bytes_needed(const Ops& ops, MatrixRef base, Metric 
 
 bool ByteCandidates::widen(const RecallSample& sample, const Neighbors& lists, std::int64_t wanted) {
   const std::vector<std::int64_t> found = sample.found_by_width(ops_, base_, lists.ids, lists.k, run_);
-  const std::int64_t width = std::lower_bound(found.begin(), found.end(), wanted) - found.begin();
+  const std::int64_t width = fewest_candidates(found, wanted);
   width_ = std::clamp(width, width_, lists.k);
   return width <= lists.k;
 }
@@ -49,8 +73,8 @@ bool ByteCandidates::widen(const RecallSample& sample, const Neighbors& lists, s
 void ByteCandidates::join(std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width, NeighborsOut out) const {
   Neighbors candidates(std::ssize(rows), width_);
   ops_.join_cells(*cells_, rows, own, probes, width, width_, NeighborsOut(candidates), run_);
-  for (std::int64_t first = 0; first < std::ssize(rows); first += rows_at_once) {
-    const std::int64_t count = std::min(rows_at_once, std::ssize(rows) - first);
+  for (std::int64_t first = 0; first < std::ssize(rows); first += nearest_at_once) {
+    const std::int64_t count = std::min(nearest_at_once, std::ssize(rows) - first);
     NeighborsOut some = out;
     some.ids += first * out.k;
     some.distances += first * out.k;

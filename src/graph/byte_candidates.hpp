@@ -20,8 +20,28 @@
 
 namespace gigaknn {
 
+#ifdef GIGAKNN_TINY_TILES
+inline constexpr std::int64_t least_probes_of_candidates = 2;
+#else
+inline constexpr std::int64_t least_probes_of_candidates = 8;  ///< fewer are searched in the time that bytes are made and looked at
+#endif
+inline constexpr std::int64_t nearest_at_once = std::int64_t{1} << 11;  ///< rows that get canonical distances
+
 /// What candidates may miss of a graph of this recall, and its cells must have beyond it.
 inline double missed_by_candidates(double recall, bool reduced) { return (1 - recall) / (reduced ? 10 : 40); }
+
+/// The cells that rows of a sample look into, their own first.
+///
+///   own     [q]         the cell of each
+///   looked  [q, width]  the nearest cells of each
+///   result  [q, width + 1]  `no_row` where its own comes again
+std::vector<RowId> with_own_cells(std::span<const RowId> own, std::span<const RowId> looked);
+/// How many true neighbours candidates must find of a sample whose rows look into `cells` [q, width], where they may miss that share of
+/// all: `cell_of` [q, k] where the true neighbours stand, or `no_row`.
+std::int64_t wanted_of_candidates(std::span<const RowId> cells, std::int64_t width, std::span<const RowId> cell_of, std::int64_t k,
+                                  double missed);
+/// The fewest candidates that find so many; more than there are if all find fewer. `found` as RecallSample::found_by_width tells it.
+std::int64_t fewest_candidates(const std::vector<std::int64_t>& found, std::int64_t wanted);
 
 class ByteCandidates {
  public:

@@ -12,11 +12,6 @@
 namespace gigaknn {
 namespace {
 
-#ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t least_probes_of_candidates = 2;
-#else
-constexpr std::int64_t least_probes_of_candidates = 8;  // fewer are searched in the time that bytes are made and looked at
-#endif
 constexpr std::int64_t most_by_themselves = 16;  // rows; so few are compared with all others before cells of these are made
 constexpr std::int64_t others_at_once = std::int64_t{1} << 12;  // of all rows, that one row is compared with
 constexpr std::int64_t proving_at_once = std::int64_t{1} << 18;  // neighbours among reduced rows
@@ -253,30 +248,20 @@ void CellSearch::find_by_candidates(const RecallSample& steer, const RecallSampl
 bool CellSearch::find_by(const RecallSample& sample, double recall) {
   const auto& rows = sample.rows();
   const std::int64_t width = probes() + 1;
-  std::vector<RowId> own, probes;
-  for (const RowId row : rows) own.push_back(RowId{cell_of_[at(value_of(row))]});
-  std::vector<RowId> looked(rows.size() * at(width - 1));
+  const auto cells_of = [&](std::span<const RowId> some) {
+    std::vector<RowId> cells;
+    for (const RowId row : some) cells.push_back(row == no_row ? no_row : RowId{cell_of_[at(value_of(row))]});
+    return cells;
+  };
+  const std::vector<RowId> own = cells_of(rows);
+  std::vector<RowId> looked(rows.size() * at(probes()));
   find_probes(rows, own, looked);
-  std::int64_t reached = 0, wanted = 0;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const auto first = probes.end() - probes.begin();
-    probes.push_back(own[i]);
-    for (std::int64_t j = 0; j < width - 1; ++j) {
-      const RowId cell = looked[i * at(width - 1) + at(j)];
-      probes.push_back(cell == own[i] ? no_row : cell);
-    }
-    for (std::int64_t j = 0; j < sample.truth().k; ++j) {
-      const RowId neighbor = sample.truth().ids[i * at(sample.truth().k) + at(j)];
-      if (neighbor == no_row) continue;
-      ++wanted;
-      reached += std::find(probes.begin() + first, probes.end(), RowId{cell_of_[at(value_of(neighbor))]}) != probes.end();
-    }
-  }
+  const std::vector<RowId> probes = with_own_cells(own, looked);
   Neighbors lists(std::ssize(rows), ByteCandidates::most(k_, n_));
   ops_.nearest_in_cells(candidates_->cells(), gather_rows(bytes(), rows, run_), probes.data(), width, lists.k, NeighborsOut(lists), run_,
                         rows.data());
-  const double missed = missed_by_candidates(recall, reduced()) * static_cast<double>(wanted);
-  return candidates_->widen(sample, lists, reached - static_cast<std::int64_t>(missed));
+  return candidates_->widen(sample, lists, wanted_of_candidates(probes, width, cells_of(sample.truth().ids), sample.truth().k,
+                                                                missed_by_candidates(recall, reduced())));
 }
 
 ProbeChooser CellSearch::chooser(const RecallSample& sample) const {

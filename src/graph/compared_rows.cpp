@@ -26,12 +26,14 @@ bool compared_as_they_are(DType dtype, Metric metric) {
 // Sums and maxima of differences are other norms than l2.
 Metric metric_of_bytes(Metric metric) { return metric == Metric::l1 || metric == Metric::linf ? metric : Metric::l2; }
 
+std::vector<std::int64_t> sample_of_byte_rows(std::int64_t n, std::uint64_t seed) { return sample_rows(n, fitted_rows, seed); }
+
 ComparedRows compared_rows(MatrixRef base, std::span<const LocalRow> order, Metric metric, std::uint8_t most,
                            std::uint64_t seed, const RunOptions& run) {
   if (compared_as_they_are(base.dtype, metric)) {
     return order.empty() ? ComparedRows(base, metric) : ComparedRows(gather_rows(base, order, run), metric, true);
   }
-  const ByteRows form = fit_byte_rows(gather_rows(base, sample_rows(base.rows, fitted_rows, seed)), metric, most);
+  const ByteRows form = fit_byte_rows(gather_rows(base, sample_of_byte_rows(base.rows, seed)), metric, most);
   Matrix bytes(base.rows, base.cols, DType::u8);
   for (std::int64_t begin = 0; begin < base.rows; begin += rows_at_once) {
     const std::int64_t count = std::min(rows_at_once, base.rows - begin);

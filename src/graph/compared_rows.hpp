@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include <gigaknn/matrix.hpp>
 #include <gigaknn/metric.hpp>
@@ -30,8 +31,10 @@ class ComparedRows {
   bool canonical_;
 };
 
+/// Rows of a base of `n` to which the step from elements to bytes is fitted.
+std::vector<std::int64_t> sample_of_byte_rows(std::int64_t n, std::uint64_t seed);
 /// Row i is base row order[i]; i, if the order is empty. The step from elements to bytes, of which none is above `most`, is fitted to a
-/// sample drawn by `seed`.
+/// sample.
 ComparedRows compared_rows(MatrixRef base, std::span<const LocalRow> order, Metric metric, std::uint8_t most, std::uint64_t seed,
                            const RunOptions& run);
 /// Whether that changes nothing: they are bytes, or have no such form.

@@ -9,6 +9,7 @@
 #include "core/random.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "graph/byte_candidates.hpp"
 #include "graph/descent.hpp"
 #include "graph/probes.hpp"
 #include "graph/recall_sample.hpp"
@@ -29,6 +30,7 @@ constexpr std::size_t share_of_threads = 8;
 constexpr double most_of_threads = 0.05;  // of the time, for blocks and chunks that are smaller for them
 constexpr std::int64_t usual_threads = 2, most_threads = 64;
 constexpr std::int64_t sampled_rows = 2 * most_sampled;
+constexpr std::int64_t usual_neighborhood = 3;  // rows and their candidates, for each row
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -147,16 +149,67 @@ class Planner {
       if (plan.band_rows < least) return false;
     }
     plan.smaller_bands = plan.band_rows < usual;
+    plan_candidates(free, kept, least, plan);
     plan.peak_bytes = std::max(plan.peak_bytes, program_bytes + coarse_quantizer_bytes(ops_, n_, sizes_.d, sizes_.dtype, plan.cells));
 
     const std::size_t rows = at(n_) * row_bytes_;
-    const std::size_t shards = rows + at(n_) * 4;
+    const std::size_t as_bytes = plan.candidates > 0 ? at(n_) * at(sizes_.d) : 0;
+    const std::size_t shards = rows + as_bytes + at(n_) * 4;
     const std::size_t lists = at(n_) * at(sizes_.k) * 8;
     // Rows of a block are read again for each chunk.
-    plan.bytes_read = 3 * rows + at(plan.blocks) * shards + at(n_ / plan.chunk_rows + 2) * rows + 3 * lists;
+    plan.bytes_read = 3 * rows + at(plan.blocks) * (rows + at(n_) * 4) + at(n_ / plan.chunk_rows + 2) * rows + 3 * lists;
+    if (as_bytes > 0) {
+      // Where rows and their candidates are gathered, other rows are read with them.
+      plan.bytes_read = 4 * rows + at(plan.blocks) * (as_bytes + at(n_) * 4) + at(n_ / plan.byte_chunk_rows + 2) * as_bytes +
+                        at(gatherings(plan)) * rows + 3 * lists;
+    }
     plan.bytes_written = shards + 2 * lists + at(n_) * 4;
     plan.work_bytes = shards + lists + at(n_) * 4;
     return true;
+  }
+
+  // A row's list, and the same in order; its id, its place, its cells.
+  static std::size_t row_of_block(std::int64_t k) { return 2 * list_bytes(1, k) + 16 + 4 * usual_probes; }
+
+  // Bands, chunks and vectors of rows with candidates, in what plan_search left for chunks of vectors: none, where that does not do.
+  void plan_candidates(std::size_t free, std::size_t kept, std::int64_t least, ShardPlan& plan) const {
+    plan.candidates = plan.byte_chunk_rows = plan.gathered_rows = 0;
+    if (!sizes_.candidates || !ByteCandidates::exist(sizes_.dtype, sizes_.metric)) return;
+    const std::int64_t width = std::min(n_ - 1, 2 * sizes_.k + 4);
+    const PrepareHints joined{.k = width, .queries = plan.band_rows, .batch = plan.band_rows, .self = true, .seven_bits = true};
+    const PrepareHints looked_into{.k = width, .queries = n_, .batch = plan.band_rows, .self = false, .seven_bits = true};
+    const auto cell_bytes = [&](std::int64_t rows, const PrepareHints& hints) {
+      return ops_.cell_bytes_needed(rows, sizes_.d, DType::u8, metric_of_bytes(sizes_.metric), plan.chunk_cells(rows), hints, threads_);
+    };
+    const std::size_t lists = std::min(at(plan.block_rows) * row_of_block(sizes_.k), at(rows_of_task(plan)) * row_of_block(width));
+    const std::size_t room = free - std::min(free, lists);
+    const std::size_t band = at(plan.band_rows) * (at(sizes_.d) + 8) + band_bytes(plan.band_rows, width) + shard_bytes(plan.shard_rows);
+    // Of the vectors and the bytes of a band one is in memory.
+    const std::size_t joining = std::max(band + cell_bytes(plan.band_rows, joined), at(plan.band_rows) * (row_bytes_ + 8) + shard_bytes(plan.shard_rows));
+    if (joining > room) return;
+    const auto chunk_bytes = [&](std::int64_t rows) { return at(rows) * (at(sizes_.d) + 16) + band + cell_bytes(rows, looked_into); };
+    const std::int64_t chunk_rows = most_within(room, n_, chunk_bytes);
+    if (chunk_rows < std::max(least, plan.band_rows / 2)) return;
+    // Their numbers, and a bit and a half of each row of the base.
+    const std::size_t gathering = at(n_) / 4 + at(nearest_at_once) * (row_bytes_ + at(width) * 24) + shard_bytes(plan.shard_rows);
+    const std::int64_t gathered_rows =
+        gathering > room ? 0 : std::min(n_, static_cast<std::int64_t>((room - gathering) / (row_bytes_ + 8)));
+    if (gathered_rows < std::min(n_, std::max(least, width + 1))) return;
+    // Sampled rows and their candidates.
+    const std::size_t sampled = at(most_sampled) * (at(sizes_.d) + row_bytes_) + 4 * list_bytes(most_sampled, width);
+    if (sampled + band > room) return;
+    plan.candidates = width;
+    plan.byte_chunk_rows = chunk_rows;
+    plan.gathered_rows = gathered_rows;
+    plan.peak_bytes = std::max(plan.peak_bytes, kept + lists + std::max({joining, chunk_bytes(chunk_rows), sampled + band,
+                                                                         gathering + at(gathered_rows) * (row_bytes_ + 8)}));
+  }
+
+  std::int64_t rows_of_task(const ShardPlan& plan) const { return (n_ + plan.blocks - 1) / plan.blocks + plan.band_rows; }
+
+  // How often vectors are gathered: rows have most of their candidates in common.
+  std::int64_t gatherings(const ShardPlan& plan) const {
+    return std::max(plan.blocks, usual_neighborhood * n_ / plan.gathered_rows + 1);
   }
 
   std::size_t shard_bytes(std::int64_t rows) const { return at(rows) * (row_bytes_ + 32); }
@@ -174,8 +227,7 @@ class Planner {
     const auto chunk_bytes = [&](std::int64_t rows) {
       return at(rows) * (row_bytes_ + 16) + band + cell_bytes(rows, looked_into);
     };
-    // A row's list, and the same in order; its id, its place, its cells.
-    const std::size_t row_of_block = 2 * list_bytes(1, sizes_.k) + 16 + 4 * usual_probes;
+    const std::size_t row_of_block = Planner::row_of_block(sizes_.k);
     const std::int64_t many = std::max(least, many_rows);  // what few rows take grows otherwise
     const auto row_of_chunk = static_cast<double>(chunk_bytes(2 * many) - chunk_bytes(many)) / static_cast<double>(many);
     // Each block loads all rows, and its own rows are coded for each chunk: n (1 / block + 1 / chunk) times as many of either, which is
@@ -194,8 +246,7 @@ class Planner {
     const std::int64_t by_memory = (n_ + plan.block_rows - 1) / plan.block_rows;
     plan.blocks = std::max(by_memory, sizes_.shard_rows > 0 ? plan.shards : (n_ + task_rows() - 1) / task_rows());
     // The bands that begin in its share: the last may end far behind.
-    const std::int64_t rows_of_task = (n_ + plan.blocks - 1) / plan.blocks + plan.band_rows;
-    plan.peak_bytes = std::max(plan.peak_bytes, kept + searching + at(std::min(plan.block_rows, rows_of_task)) * row_of_block);
+    plan.peak_bytes = std::max(plan.peak_bytes, kept + searching + at(std::min(plan.block_rows, rows_of_task(plan))) * row_of_block);
     return true;
   }
 

@@ -30,6 +30,7 @@ struct StoredSizes {
   int workers = 1;               ///< processes that share it, beside one that starts them
   int threads = 1;               ///< of each; only the estimated time depends on it
   std::int64_t shard_rows = 0;   ///< 0: as memory allows
+  bool candidates = false;       ///< may be by way of candidates, where rows have such
 };
 
 /// What all processes take together.

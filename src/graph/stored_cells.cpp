@@ -18,6 +18,7 @@ namespace {
 constexpr std::string_view quantizer_schema = "gk-cells";
 constexpr std::string_view shard_schema = "gk-shard";
 constexpr std::int64_t cells_at_once = 16;  // that one thread looks at
+constexpr std::int64_t encoded_at_once = 4096;  // rows
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -35,7 +36,7 @@ Matrix copy_of(MatrixRef rows) {
 
 }  // namespace
 
-void write_quantizer(const CoarseQuantizer& quantizer, const std::filesystem::path& path) {
+void write_quantizer(const CoarseQuantizer& quantizer, const std::optional<ByteRows>& bytes, const std::filesystem::path& path) {
   ContainerWriter writer(path, quantizer_schema, 1);
   const double steps[2] = {quantizer.bytes ? quantizer.bytes->low : 0, quantizer.bytes ? quantizer.bytes->inverse_step : 0};
   const std::uint8_t kind[3] = {quantizer.bytes.has_value(),
@@ -46,6 +47,11 @@ void write_quantizer(const CoarseQuantizer& quantizer, const std::filesystem::pa
   writer.add_section("begins", Element::i64, 1, quantizer.begins.size(), quantizer.begins.data());
   add_matrix(writer, "regions", quantizer.regions);
   add_matrix(writer, "centroids", quantizer.centroids);
+  if (bytes) {
+    const double levels[3] = {bytes->low, bytes->inverse_step, static_cast<double>(bytes->most)};
+    writer.add_section("bytes", Element::f64, 1, 3, levels);
+    writer.add_section("form", Element::u8, 1, 1, &bytes->form);
+  }
   writer.finish();
 }
 
@@ -69,8 +75,20 @@ CoarseQuantizer read_quantizer(const std::filesystem::path& path) {
   return quantizer;
 }
 
+std::optional<ByteRows> read_byte_rows(const std::filesystem::path& path) {
+  const Container file = open_container(path, quantizer_schema);
+  if (!file.find_section("bytes")) return {};
+  file.verify();
+  const auto levels = values_in<double>(file, "bytes", Element::f64);
+  const auto form = values_in<std::uint8_t>(file, "form", Element::u8);
+  require_at(levels.size() == 3 && levels[2] >= 1 && levels[2] <= 255 && form.size() == 1 &&
+                 form[0] <= static_cast<std::uint8_t>(ByteRows::Form::roots),
+             file.file(), 0, "does not say how rows become bytes");
+  return ByteRows{static_cast<ByteRows::Form>(form[0]), levels[0], levels[1], static_cast<std::uint8_t>(levels[2])};
+}
+
 void write_shard(MatrixRef rows, std::int64_t first, const std::vector<std::uint32_t>& cells, std::int64_t cell_count,
-                 const std::filesystem::path& path) {
+                 const std::optional<ByteRows>& bytes, const std::filesystem::path& path, const RunOptions& run) {
   std::vector<std::uint32_t> begins(at(cell_count + 1)), ids(cells.size());
   for (const std::uint32_t cell : cells) ++begins[cell + 1];
   std::partial_sum(begins.begin(), begins.end(), begins.begin());
@@ -85,6 +103,17 @@ void write_shard(MatrixRef rows, std::int64_t first, const std::vector<std::uint
   writer.begin_section("rows", element_of(rows.dtype), ids.size(), static_cast<std::uint64_t>(rows.cols));
   const std::size_t row_bytes = at(rows.cols) * size_of(rows.dtype);
   for (const std::uint32_t id : ids) writer.append(rows.row_bytes(std::int64_t{id} - first), row_bytes);
+  if (bytes) {
+    writer.begin_section("bytes", Element::u8, ids.size(), static_cast<std::uint64_t>(rows.cols));
+    std::vector<std::int64_t> some;
+    for (std::size_t begin = 0; begin < ids.size(); begin += encoded_at_once) {
+      check_cancelled(run);
+      some.clear();
+      for (std::size_t i = begin; i < std::min(ids.size(), begin + encoded_at_once); ++i) some.push_back(std::int64_t{ids[i]} - first);
+      const Matrix encoded = bytes->encode(gather_rows(rows, some, run), run);
+      writer.append(encoded.row<std::byte>(0), some.size() * at(rows.cols));
+    }
+  }
   writer.finish();
 }
 
@@ -102,12 +131,14 @@ void StoredCells::open(const std::filesystem::path& path) {
   const auto ids = values_in<std::uint32_t>(file, "ids", Element::u32);
   const auto begins = values_in<std::uint32_t>(file, "begins", Element::u32);
   const MatrixRef rows = matrix_in(file, "rows");
-  const bool fits = first.size() == 1 && std::ssize(ids) == rows.rows && begins.size() > 1 && begins.back() == ids.size() &&
+  std::optional<MatrixRef> as_bytes;
+  if (file.find_section("bytes")) as_bytes = matrix_in(file, "bytes");
+  const bool fits = (!as_bytes || (as_bytes->rows == rows.rows && as_bytes->cols == rows.cols && as_bytes->dtype == DType::u8)) && first.size() == 1 && std::ssize(ids) == rows.rows && begins.size() > 1 && begins.back() == ids.size() &&
                     std::is_sorted(begins.begin(), begins.end()) &&
                     (shards_.empty() || (begins.size() == shards_.front().begins.size() && rows.cols == shards_.front().rows.cols &&
                                          first[0] == shards_.back().first + shards_.back().rows.rows));
   require_at(fits, file.file(), 0, "holds no shard of these cells");
-  shards_.push_back({file, rows, ids.data(), first[0], {begins.begin(), begins.end()}});
+  shards_.push_back({file, rows, as_bytes, ids.data(), first[0], {begins.begin(), begins.end()}});
   release(shards_.back());
 }
 
@@ -135,12 +166,33 @@ void StoredCells::split(std::int64_t most_rows) {
   for (std::size_t s = 0; s < shards_.size(); ++s) shards_[s].begins = std::move(begins[s]);
 }
 
+bool StoredCells::have(RowForm form) const {
+  return form == RowForm::of_base || std::all_of(shards_.begin(), shards_.end(), [](const Shard& shard) { return shard.bytes.has_value(); });
+}
+
+std::vector<std::vector<std::int64_t>> StoredCells::chunks(const std::vector<std::uint8_t>& wanted, std::int64_t most_rows,
+                                                           std::int64_t most_cells) const {
+  std::vector<std::vector<std::int64_t>> all;
+  std::int64_t rows = 0;  // of the last
+  for (std::int64_t cell = 0; cell < cells(); ++cell) {
+    if (!wanted[at(cell)]) continue;
+    const std::int64_t more = begins_[at(cell + 1)] - begins_[at(cell)];
+    if (all.empty() || rows + more > most_rows || std::ssize(all.back()) == most_cells) {
+      all.emplace_back();
+      rows = 0;
+    }
+    all.back().push_back(cell);
+    rows += more;
+  }
+  return all;
+}
+
 void StoredCells::release(const Shard& shard) const {
   const std::span<const std::byte> bytes = shard.file.file().bytes;
   release_mapped(bytes.data(), bytes.size());
 }
 
-Stretches StoredCells::stretches(const Shard& shard, std::span<const std::int64_t> cells) const {
+Stretches StoredCells::stretches(const Shard& shard, std::span<const std::int64_t> cells, RowForm form) const {
   Stretches found;
   const auto add_each = [&](const std::byte* data, std::size_t bytes_a_row) {
     for (const std::int64_t cell : cells) {
@@ -149,14 +201,14 @@ Stretches StoredCells::stretches(const Shard& shard, std::span<const std::int64_
     }
   };
   add_each(reinterpret_cast<const std::byte*>(shard.ids), sizeof shard.ids[0]);
-  add_each(shard.rows.row_bytes(0), at(shard.rows.stride_bytes));
+  add_each(shard.in(form).row_bytes(0), at(shard.in(form).stride_bytes));
   return found;
 }
 
-void StoredCells::read_ahead(std::span<const std::int64_t> cells, ReadAhead& reader) const {
+void StoredCells::read_ahead(std::span<const std::int64_t> cells, RowForm form, ReadAhead& reader) const {
   Stretches all;
   for (const Shard& shard : shards_) {
-    const Stretches more = stretches(shard, cells);
+    const Stretches more = stretches(shard, cells, form);
     all.insert(all.end(), more.begin(), more.end());
   }
   reader.begin(std::move(all));
@@ -213,19 +265,19 @@ std::vector<std::uint32_t> StoredCells::ids_in(std::int64_t begin, std::int64_t 
   return ids;
 }
 
-Matrix StoredCells::rows_in(std::int64_t begin, std::int64_t end, const RunOptions& run) const {
-  const MatrixRef like = shards_.front().rows;
+Matrix StoredCells::rows_in(std::int64_t begin, std::int64_t end, RowForm form, const RunOptions& run) const {
+  const MatrixRef like = shards_.front().in(form);
   Matrix rows(begins_[at(end)] - begins_[at(begin)], like.cols, like.dtype);
   const auto row_bytes = at(rows.ref().stride_bytes);
   std::vector<std::int64_t> cells(at(end - begin));
   std::iota(cells.begin(), cells.end(), begin);
-  for (const Shard& shard : shards_) await_mapped(stretches(shard, cells));
+  for (const Shard& shard : shards_) await_mapped(stretches(shard, cells, form));
   parallel_for(run, end - begin, cells_at_once, [&](std::int64_t first, std::int64_t last, int) {
     for (std::int64_t cell = begin + first; cell < begin + last; ++cell) {
       std::byte* to = rows.row<std::byte>(begins_[at(cell)] - begins_[at(begin)]);
       for (const Shard& shard : shards_) {
         const std::size_t bytes = shard.ids_of(cell).size() * row_bytes;
-        if (bytes > 0) std::memcpy(to, shard.rows.row_bytes(shard.begins[at(cell)]), bytes);
+        if (bytes > 0) std::memcpy(to, shard.in(form).row_bytes(shard.begins[at(cell)]), bytes);
         to += bytes;
       }
     }
@@ -234,11 +286,11 @@ Matrix StoredCells::rows_in(std::int64_t begin, std::int64_t end, const RunOptio
   return rows;
 }
 
-LoadedCells StoredCells::load(std::span<const std::int64_t> cells, const RunOptions& run) const {
+LoadedCells StoredCells::load(std::span<const std::int64_t> cells, RowForm form, const RunOptions& run) const {
   LoadedCells loaded;
   loaded.begins = {0};
   for (const std::int64_t cell : cells) loaded.begins.push_back(loaded.begins.back() + begins_[at(cell + 1)] - begins_[at(cell)]);
-  const MatrixRef like = shards_.front().rows;
+  const MatrixRef like = shards_.front().in(form);
   loaded.rows = Matrix(loaded.begins.back(), like.cols, like.dtype);
   loaded.ids.resize(at(loaded.begins.back()));
   loaded.order.resize(loaded.ids.size());
@@ -249,7 +301,7 @@ LoadedCells StoredCells::load(std::span<const std::int64_t> cells, const RunOpti
   for (const Shard& shard : shards_) {
     check_cancelled(run);
     if (std::all_of(cells.begin(), cells.end(), [&](std::int64_t cell) { return shard.ids_of(cell).empty(); })) continue;
-    await_mapped(stretches(shard, cells));
+    await_mapped(stretches(shard, cells, form));
     // A bit for each row that is loaded, and how many are before those of each word.
     std::vector<std::uint64_t> bits(at((shard.rows.rows + 63) / 64));
     std::vector<std::uint32_t> before_word;
@@ -269,7 +321,7 @@ LoadedCells StoredCells::load(std::span<const std::int64_t> cells, const RunOpti
       before += static_cast<std::uint32_t>(std::popcount(word));
     }
     for_each_cell([&](std::size_t i, std::span<const std::uint32_t> ids) {
-      const std::byte* row = shard.rows.row_bytes(shard.begins[at(cells[i])]);
+      const std::byte* row = shard.in(form).row_bytes(shard.begins[at(cells[i])]);
       for (const std::uint32_t id : ids) {
         const std::size_t place = shard.place_of(id);
         const std::uint64_t below = bits[place / 64] & ((std::uint64_t{1} << place % 64) - 1);

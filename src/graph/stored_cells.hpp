@@ -1,12 +1,13 @@
 // The rows of a base in files, by cell: what a graph is built from that is larger than memory. Each file is a container
 // (docs/formats.md), written whole or not at all.
 //
-//   cells.gkc     the coarse quantizer, as it was fitted
-//   shard-S.gkc   rows [S * shard_rows, ...) of the base by cell, those of a cell in their order, and which rows they are
+//   cells.gkc     the coarse quantizer, as it was fitted; how rows become bytes, if they have candidates by these (byte_candidates.hpp)
+//   shard-S.gkc   rows [S * shard_rows, ...) of the base by cell, those of a cell in their order, and which rows they are; these as bytes
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,13 +18,16 @@
 
 namespace gigaknn {
 
-void write_quantizer(const CoarseQuantizer& quantizer, const std::filesystem::path& path);
+void write_quantizer(const CoarseQuantizer& quantizer, const std::optional<ByteRows>& bytes, const std::filesystem::path& path);
 /// Throws Error: io, corrupt_file.
 CoarseQuantizer read_quantizer(const std::filesystem::path& path);
+std::optional<ByteRows> read_byte_rows(const std::filesystem::path& path);
 
-/// Writes the file of some rows of a base: `cells` [rows] are theirs, `first` is the first one's id.
+/// Writes the file of some rows of a base: `cells` [rows] are theirs, `first` is the first one's id. `bytes`: as these, too.
 void write_shard(MatrixRef rows, std::int64_t first, const std::vector<std::uint32_t>& cells, std::int64_t cell_count,
-                 const std::filesystem::path& path);
+                 const std::optional<ByteRows>& bytes, const std::filesystem::path& path, const RunOptions& run);
+
+enum class RowForm : std::uint8_t { of_base, bytes };
 
 /// Rows of some cells together in memory, in the order of their ids: a base for Ops::prepare_cells.
 struct LoadedCells {
@@ -45,6 +49,9 @@ class StoredCells {
   const std::vector<std::int64_t>& copies() const { return copies_; }
   /// [cells + 1] places in the order of all rows by cell.
   const std::vector<std::int64_t>& begins() const { return begins_; }
+  bool have(RowForm form) const;
+  /// Those of `wanted` [cells], ascending, in chunks of so many rows and cells at most, or of one cell.
+  std::vector<std::vector<std::int64_t>> chunks(const std::vector<std::uint8_t>& wanted, std::int64_t most_rows, std::int64_t most_cells) const;
 
   /// The row at each place of that order.
   std::vector<RowId> rows_at(std::span<const RowId> places) const;
@@ -52,16 +59,17 @@ class StoredCells {
   std::vector<RowId> cells_of(std::span<const RowId> rows, const RunOptions& run) const;
   /// Rows of the cells [begin, end), in the order of cells; their ids.
   std::vector<std::uint32_t> ids_in(std::int64_t begin, std::int64_t end) const;
-  Matrix rows_in(std::int64_t begin, std::int64_t end, const RunOptions& run) const;
+  Matrix rows_in(std::int64_t begin, std::int64_t end, RowForm form, const RunOptions& run) const;
   /// Rows of some cells, ascending.
-  LoadedCells load(std::span<const std::int64_t> cells, const RunOptions& run) const;
+  LoadedCells load(std::span<const std::int64_t> cells, RowForm form, const RunOptions& run) const;
   /// Has the files of some cells, ascending, read while others compute, for one of the three calls above.
-  void read_ahead(std::span<const std::int64_t> cells, ReadAhead& reader) const;
+  void read_ahead(std::span<const std::int64_t> cells, RowForm form, ReadAhead& reader) const;
 
  private:
   struct Shard {
     Container file;
     MatrixRef rows;                     // by cell
+    std::optional<MatrixRef> bytes;     // these as bytes
     const std::uint32_t* ids;           // of these
     std::int64_t first;                 // id
     std::vector<std::uint32_t> begins;  // [cells + 1] into rows
@@ -70,6 +78,7 @@ class StoredCells {
       const auto c = static_cast<std::size_t>(cell);
       return {ids + begins[c], begins[c + 1] - begins[c]};
     }
+    MatrixRef in(RowForm form) const { return form == RowForm::bytes ? *bytes : rows; }
     /// A row's place among those of the shard. Throws Error: corrupt_file.
     std::size_t place_of(std::uint32_t id) const {
       const std::int64_t place = std::int64_t{id} - first;
@@ -78,7 +87,7 @@ class StoredCells {
     }
   };
   // Where cells that follow each other are in the file, ids and rows; `cells` ascend.
-  Stretches stretches(const Shard& shard, std::span<const std::int64_t> cells) const;
+  Stretches stretches(const Shard& shard, std::span<const std::int64_t> cells, RowForm form) const;
   void open(const std::filesystem::path& path);
   void split(std::int64_t most_rows);
   void release(const Shard& shard) const;

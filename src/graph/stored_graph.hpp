@@ -3,8 +3,9 @@
 //
 //   fit            sample of the base                      --> cells.gkc
 //   divide S       rows of shard S, cells.gkc              --> shard-S.gkc
-//   choose         cells.gkc, all shards, base             --> probes.gkc    samples, their true neighbours, how cells are looked for
-//   search B       cells.gkc, probes.gkc, all shards       --> lists-B.gkc   of the rows in the bands of block B
+//   choose         cells.gkc, all shards, base             --> probes.gkc    samples, their true neighbours, how cells are looked for,
+//                                                                            how many candidates do (byte_candidates.hpp)
+//   search B       cells.gkc, probes.gkc, all shards, base --> lists-B.gkc   of the rows in the bands of block B (block_search.hpp)
 //   join           all lists, probes.gkc                   --> OUT.knng
 #pragma once
 
@@ -21,6 +22,8 @@
 #include "learn/coarse_quantizer.hpp"
 
 namespace gigaknn {
+
+class StoredCells;
 
 /// What all steps know. Borrows.
 struct StoredGraph {
@@ -54,10 +57,16 @@ struct StoredGraph {
 
  private:
   struct SampledRows;
+  /// Whether rows get bytes, by which candidates may be found.
+  bool by_candidates() const { return plan.byte_chunk_rows > 0 && params.method == "auto"; }
   CoarseQuantizer fitted(const RunOptions& run) const;
   ProbeChoice choice_for(const CoarseQuantizer& quantizer, const std::vector<std::int64_t>& begins, const SampledRows& sampled,
-                         std::span<const RowId> steering, std::span<const RowId> measuring, std::span<const RowId> cells,
+                         std::span<const RowId> steering, std::span<const RowId> measuring, bool candidates,
                          const RunOptions& run) const;
+  std::int64_t candidates_for(const StoredCells& cells, const CoarseQuantizer& quantizer, const SampledRows& sampled,
+                              const std::vector<std::vector<RowId>>& samples, const ProbeChoice& choice, const RunOptions& run) const;
+  std::vector<std::int64_t> found_by_width(std::span<const RowId> rows, const Neighbors& truth, const Neighbors& lists,
+                                           const RunOptions& run) const;
 };
 
 }  // namespace gigaknn

@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* plan_version = "6";
+constexpr const char* plan_version = "7";
 constexpr std::int64_t checked_rows = 4096;  // of the base: one changed here is found
 
 void check(const PlanParams& params) {
@@ -84,12 +84,15 @@ TextLines identity_of(const GraphPlan& plan) {
 struct Number {
   const char* name;
   std::int64_t ShardPlan::*value;
+  std::int64_t least = 1;
 };
 constexpr Number shard_numbers[] = {{"cells", &ShardPlan::cells},           {"cell_rows", &ShardPlan::cell_rows},
                                     {"shards", &ShardPlan::shards},         {"shard_rows", &ShardPlan::shard_rows},
                                     {"blocks", &ShardPlan::blocks},         {"block_rows", &ShardPlan::block_rows},
                                     {"chunk_rows", &ShardPlan::chunk_rows}, {"band_rows", &ShardPlan::band_rows},
-                                    {"truth_rows", &ShardPlan::truth_rows}, {"most_threads", &ShardPlan::threads}};
+                                    {"truth_rows", &ShardPlan::truth_rows}, {"most_threads", &ShardPlan::threads},
+                                    {"candidates", &ShardPlan::candidates, 0}, {"byte_chunk_rows", &ShardPlan::byte_chunk_rows, 0},
+                                    {"gathered_rows", &ShardPlan::gathered_rows, 0}};
 struct Bytes {
   const char* name;
   std::size_t ShardPlan::*value;
@@ -115,7 +118,7 @@ TextLines lines_of(const GraphPlan& plan) {
 StoredSizes sizes_of(const GraphPlan& plan) {
   const PlanParams& params = plan.params;
   return {.n = plan.n, .d = plan.d, .dtype = plan.dtype, .metric = params.graph.metric, .k = params.graph.k,
-          .memory_bytes = params.memory_bytes, .workers = params.workers, .threads = params.threads, .shard_rows = params.shard_rows};
+          .memory_bytes = params.memory_bytes, .workers = params.workers, .threads = params.threads, .shard_rows = params.shard_rows, .candidates = params.graph.method == "auto"};
 }
 
 fs::path plan_file(const fs::path& folder) { return folder / "plan.txt"; }
@@ -347,7 +350,7 @@ GraphPlan read_plan(const fs::path& path) {
   for (const Number& number : shard_numbers) plan.shards.*number.value = number_of<std::int64_t>(values, number.name, file);
   for (const Bytes& number : shard_bytes) plan.shards.*number.value = number_of<std::size_t>(values, number.name, file);
   for (const Number& number : shard_numbers) {
-    require(plan.shards.*number.value >= 1, Fault::corrupt_file, printable(file.string()), ": byte 0: ", number.name, " is ",
+    require(plan.shards.*number.value >= number.least, Fault::corrupt_file, printable(file.string()), ": byte 0: ", number.name, " is ",
             plan.shards.*number.value);
   }
   std::error_code error;

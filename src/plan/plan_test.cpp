@@ -124,6 +124,95 @@ TEST_F(PlanTest, does_so_for_all_shards_blocks_and_chunks) {
   }
 }
 
+// By way of candidates as bytes, as in memory.
+#if defined(GIGAKNN_TINY_TILES)
+constexpr std::int64_t rows_with_candidates = 1500;
+constexpr double recall_of_candidates = 0.7;
+#else
+constexpr std::int64_t rows_with_candidates = 24'000;
+constexpr double recall_of_candidates = 0.9;
+#endif
+
+TEST_F(PlanTest, gives_the_bytes_of_a_graph_by_candidates) {
+#if defined(GIGAKNN_SANITIZED) && !defined(GIGAKNN_TINY_TILES)
+  GTEST_SKIP() << "takes minutes with a sanitizer; tiny tiles have candidates among few rows";
+#endif
+  const struct {
+    Metric metric;
+    DType dtype;
+    test::Kind kind;
+  } cases[] = {{Metric::l2, DType::f32, test::Kind::gaussian},     {Metric::cosine, DType::f16, test::Kind::gaussian},
+               {Metric::cosine, DType::u8, test::Kind::gaussian}, {Metric::l1, DType::bf16, test::Kind::gaussian},
+               {Metric::chi2, DType::f32, test::Kind::gaussian}};
+  for (const auto& one : cases) {
+    const test::Base base(one.kind, rows_with_candidates, 16, one.dtype, one.metric);
+    if (one.dtype == DType::u8) {  // far from everything, by cosine
+      for (std::int64_t row = 3; row < rows_with_candidates; row += 50) {
+        std::fill_n(const_cast<std::uint8_t*>(base.rows.ref().row<std::uint8_t>(row)), 16, std::uint8_t{0});
+      }
+    }
+    PlanParams params = stored(base, one.metric);
+    params.graph.method = "auto";
+    params.graph.recall = recall_of_candidates;
+    params.shard_rows = rows_with_candidates / 3 + 1;
+    const std::string expected = in_memory(params);
+    const PlanOutcome outcome = run(params);
+    EXPECT_NE(outcome.method.find("candidates as bytes"), std::string::npos) << outcome.method;
+    EXPECT_TRUE(bytes_of(params.output) == expected) << name_of(one.metric) << ' ' << name_of(one.dtype);
+    EXPECT_EQ(outcome.recall.value, recall_.value);
+    // Several chunks, passes and gatherings of each block.
+    for (const std::int64_t parts : {3, 40}) {
+      GraphPlan plan = make_plan(params);
+      ASSERT_GT(plan.shards.candidates, params.graph.k);
+      plan.shards.byte_chunk_rows = plan.n / parts;
+      plan.shards.block_rows = plan.n / 5;
+      plan.shards.gathered_rows = plan.n / parts;
+      run_plan(write_plan(plan));
+      EXPECT_TRUE(bytes_of(params.output) == expected) << name_of(one.metric) << ' ' << parts;
+    }
+#if defined(GIGAKNN_TINY_TILES)  // among fewer rows
+    if (one.metric != Metric::cosine) continue;
+    params.graph.device = "emulated:2";
+    run(params);
+    EXPECT_TRUE(bytes_of(params.output) == expected) << params.graph.device;
+#endif
+  }
+}
+
+// Rows that bytes do not tell apart are found by their vectors.
+TEST_F(PlanTest, finds_rows_that_bytes_do_not_tell_apart) {
+  const test::Base base(test::Kind::gaussian, rows_with_candidates, 16, DType::f32);
+  // One element outweighs the others, but for a few rows alone, which the step is fitted to.
+  for (std::int64_t row = 0; row < base.rows.ref().rows; row += 100) const_cast<float*>(base.rows.ref().row<float>(row))[0] *= 1e4f;
+  PlanParams params = stored(base);
+  params.graph.method = "auto";
+  params.graph.recall = recall_of_candidates;
+  params.shard_rows = rows_with_candidates / 3 + 1;
+  const PlanOutcome outcome = run(params);
+  EXPECT_GE(outcome.recall.value, recall_of_candidates);
+  EXPECT_EQ(outcome.method.find("candidates"), std::string::npos) << outcome.method;
+}
+
+TEST_F(PlanTest, lists_by_candidates_are_not_mixed_with_others) {
+  PlanParams params = stored(test::Base(test::Kind::gaussian, rows_with_candidates, 16, DType::f32));
+  params.graph.method = "auto";
+  params.graph.recall = recall_of_candidates;
+  params.shard_rows = rows_with_candidates / 3 + 1;
+  const GraphPlan plan = write_plan(make_plan(params));
+  const std::int64_t first_search = plan.shards.shards + 2;
+  for (std::int64_t task = 0; task < first_search; ++task) run_task(plan, task);
+  params.graph.method = "ivf";
+  const GraphPlan by_name = write_plan(make_plan(params));
+  expect_error(Fault::invalid_argument, [&] { run_plan(by_name); }, "base.knng.work", "--method auto", "remove the folder");
+  params.graph.method = "auto";
+  const PlanOutcome outcome = run(params);
+  EXPECT_NE(outcome.method.find("candidates as bytes"), std::string::npos) << outcome.method;
+  const std::string whole = bytes_of(params.output);
+  fs::remove(params.output);
+  run(params);
+  EXPECT_TRUE(bytes_of(params.output) == whole);
+}
+
 // So many rows that they have several bands, and so many cells that rows look for theirs near their own.
 TEST_F(PlanTest, does_so_for_many_rows) {
 #if defined(GIGAKNN_SANITIZED) || defined(GIGAKNN_TINY_TILES)
