@@ -166,8 +166,10 @@ void evaluate_graph(const EvalOptions& options, Session& session) {
     return sampled_recall(graph, base.matrix(), options.sample.value_or(10000), options.common.seed, session.run());
   });
   print_recall(session, *record.recall);
-  if (graph.exact && record.recall->value < 1) {
-    session.note(options.result.string() + " was built exactly: it is by labels, whose neighbours are not those of all rows, or not of this base");
+  if (graph.only) {
+    session.note(options.result.string() + " is a graph by labels: its neighbours are not those of all rows, which it is measured by");
+  } else if (graph.exact && record.recall->value < 1) {
+    session.note(options.result.string() + " was built exactly, but not of this base");
   }
 }
 

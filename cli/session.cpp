@@ -39,6 +39,11 @@ void Session::say(const std::string& line) {
   std::fprintf(stderr, "%s\n", one_line(line).c_str());
 }
 
+void Session::always_note(const std::string& line) {
+  watch.end();
+  std::fprintf(stderr, "gigaknn: note: %s\n", one_line(line).c_str());
+}
+
 int Session::missed(const std::string& line) {
   watch.end();
   std::fprintf(stderr, "gigaknn: %s\n", one_line(line).c_str());

@@ -48,6 +48,8 @@ class Session {
   int missed(const std::string& line);
   /// Prints what the user should know although nothing failed.
   void note(const std::string& line) { say("gigaknn: note: " + line); }
+  /// Also with --quiet.
+  void always_note(const std::string& line);
 
  private:
   /// Calls see --memory less what is held: says so, where that is any.

@@ -122,6 +122,7 @@ struct RunPlanOptions {
   std::filesystem::path plan;
   std::int64_t task = 0;
   std::string device;  // in place of the plan's
+  bool notes = false;  // also with --quiet
 };
 
 int run_run_command(const RunPlanOptions& options, const std::string& command_line) {
@@ -154,7 +155,9 @@ int run_task_command(const RunPlanOptions& options, const std::string& command_l
   }
   RunOptions run = session.run();
   run.threads = plan.threads();
-  run_task(plan, options.task, run, [&](const std::string& text) { session.note(text); });
+  run_task(plan, options.task, run, [&](const std::string& text) {
+    options.notes ? session.always_note(text) : session.note(text);
+  });
   return 0;
 }
 
@@ -205,7 +208,10 @@ int run_planned(const GraphPlan& plan, Session& session) {
               " free");
   record.planned_bytes = peak_of_all(plan.shards, plan.params.workers);
   Driver driver;
-  if (plan.params.workers > 1) driver.worker = {"/proc/self/exe", "task", "--quiet"};  // this very program, whatever became of its file
+  if (plan.params.workers > 1) {
+    driver.worker = {"/proc/self/exe", "task", "--quiet"};  // this very program, whatever became of its file
+    if (!session.options.quiet) driver.worker.push_back("--notes");
+  }
   driver.note = [&](const std::string& text) { session.note(text); };
   RunOptions run = session.run();
   run.memory_bytes = 0;
@@ -272,6 +278,7 @@ void add_task_command(Command app, Request& request) {
   command.add_option("TASK", options->task, "its number, from 0; tasks before it must be done").required();
   command.add_option("--device", options->device, "in place of the plan's, whose shards are then not its: the graph is the same");
   command.add_flag("--quiet", options->common.quiet, "print nothing but errors");
+  command.add_flag("--notes", options->notes, "with --quiet: print what people should know all the same");
   command.add_examples("  gigaknn task base.knng.work 3");
   command.callback([options, &request] {
     request.run = [options, &request] { return run_task_command(*options, request.command_line); };

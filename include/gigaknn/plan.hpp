@@ -122,7 +122,7 @@ struct Driver {
 };
 
 /// Runs all tasks that are not done, and takes the folder away. Workers end with this process; one that was killed, or asked to end, is
-/// started again, twice. Throws as run_task, and Error: io (another run had the plan, and finished it meanwhile).
+/// started again, twice. After a task that fails no other is begun, but those of other workers come to their end. Throws as run_task, and Error: io (another run had the plan, and finished it meanwhile).
 PlanOutcome run_plan(const GraphPlan& plan, const Driver& driver = {}, const RunOptions& run = {});
 
 }  // namespace gigaknn

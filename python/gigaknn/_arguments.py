@@ -131,7 +131,7 @@ def bytes_of(memory):
 
 
 class Bar:
-    """A bar of tqdm for each stage of a call."""
+    """A bar of tqdm for each stage of a call, which may come again, of as much or of more."""
 
     _bar = None  # also where there is no tqdm
 
@@ -144,9 +144,9 @@ class Bar:
         self._stage = None
 
     def __call__(self, stage, done, total):
-        if stage != self._stage:
+        if self._bar is None or (stage, total) != self._stage or done < self._bar.n:
             self.close()
-            self._stage = stage
+            self._stage = stage, total
             self._bar = self._tqdm(total=total, desc=stage, unit="", unit_scale=True)
         self._bar.update(done - self._bar.n)
 

@@ -33,6 +33,12 @@ class Recall(float):
     sampled: int
     __slots__ = ("low", "high", "at", "sampled")
 
+    def __new__(cls, value: float = 0.0) -> Recall:
+        self = super().__new__(cls, value)
+        self.low = self.high = float(self)
+        self.at = self.sampled = 0
+        return self
+
     @classmethod
     def _of(cls, recall):
         self = cls(recall.value)

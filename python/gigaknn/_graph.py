@@ -226,7 +226,7 @@ class KnnGraph:
         memory: Memory = None,
         progress: Progress = None,
     ) -> Recall:
-        """Measures the recall on some rows, against an exact search; `.recall` is it from then on.
+        """Measures the recall on some rows, against an exact search; `.recall` is it from then on, but of an exact graph, whose is 1.
 
         Parameters
         ----------

@@ -268,6 +268,7 @@ class Index:
             recall = recall_of(recall)
         if recall is None or self._lists == 0:  # without lists all rows are looked at
             return None, None
+        _require_some(k)
         curve = self._curve
         if curve is None or not curve.points:
             raise InvalidArgument("this index keeps no curve of recall: measure() makes one; or say nprobe=")
@@ -721,7 +722,7 @@ def open(
     recall : float
         What `search` is to find where it is not told more, by the curve that is in the file.
     k : int
-        Neighbours that will be asked for; any other number works.
+        Neighbours that will be asked for; any other number works, but for a `recall`: the file keeps that of so many at most.
     map : bool
         Rows stay in the file until they are looked at; it must not shrink meanwhile, or the process ends (SIGBUS).
     keys : array [next_id]

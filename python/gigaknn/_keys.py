@@ -91,7 +91,9 @@ class Places:
 
 def _array_of(keys):
     array = np.fromiter(keys, dtype=object, count=len(keys))
-    if keys and all(type(key) is int for key in keys):
+    if keys and all(isinstance(key, (float, np.floating)) for key in keys):
+        return np.array(keys)
+    if keys and all(isinstance(key, (int, np.integer)) and not isinstance(key, bool) for key in keys):
         try:
             return array.astype(np.int64)
         except OverflowError:

@@ -21,7 +21,7 @@ def sound_distances(distances, metric):
         row, column = low[0]
         value = distances[row, column]
         raise InvalidData(f"distances: row {row}, column {column} is {value}, and no distance by {metric} is negative")
-    if metric not in ("inner_product", "cosine"):
+    if metric != "inner_product":
         distances = np.maximum(distances, 0, dtype=np.float32)
     return distances
 

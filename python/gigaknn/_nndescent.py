@@ -163,7 +163,7 @@ class NNDescent:
         compile_search : bool
             Means nothing: nothing is compiled.
         """
-        self._searcher.index_for(min(self.n_neighbors, self._most_wanted()), _threads_of(self.n_jobs))
+        self._searcher.index_for(min(self.n_neighbors, len(self._raw_data)), _threads_of(self.n_jobs))
         if self.compressed:
             self._graph = None
 
@@ -204,12 +204,7 @@ class NNDescent:
             raise InvalidArgument(f"k must be at least 1, got {k}")
         queries = self._as_rows(query_data, "query_data")
         found = min(k, len(self._raw_data))
-        threads = _threads_of(self.n_jobs)
-        if found > self._most_wanted():  # an index for a recall holds rows out
-            index = Searcher(self._searched(self._raw_data), 1.0, **self._without_recall()).index_for(found, threads)
-            distances, ids = index.search(self._searched(queries), found, threads=threads)
-        else:
-            distances, ids = self._searcher.nearest(self._searched(queries), found, threads)
+        distances, ids = self._searcher.nearest(self._searched(queries), found, _threads_of(self.n_jobs))
         if not self._zeros_apart:  # a query of zeros is as far from every row
             zeros = _zeros_in(queries, self._metric)
             distances[zeros], ids[zeros] = 1, np.arange(found)
@@ -295,12 +290,6 @@ class NNDescent:
 
     def _searched(self, rows):
         return _with_zeros_apart(rows) if self._zeros_apart else rows
-
-    def _most_wanted(self):
-        return len(self._raw_data) * 9 // 10 if self._searcher.approximate else len(self._raw_data)
-
-    def _without_recall(self):
-        return {name: value for name, value in self._options.items() if name != "recall"}
 
     def _as_rows(self, data, name):
         if hasattr(data, "tocsr"):

@@ -37,10 +37,6 @@ class Searcher:
         self._k = 0
         self._index = None
 
-    @property
-    def approximate(self):
-        return self._recall is not None
-
     def __getstate__(self):
         return {**self.__dict__, "_index": None, "_k": 0}
 
@@ -56,7 +52,8 @@ class Searcher:
     def index_for(self, k, threads):
         index = self._index
         if index is None or (self._recall is not None and self._k < k):
-            wanted = {"index": "Flat"} if self._recall is None else {"recall": self._recall}
+            exact = self._recall is None or k > len(self._rows) * 9 // 10  # an index for a recall holds rows out
+            wanted = {"index": "Flat"} if exact else {"recall": self._recall}
             index = _index.build(self._rows, k=k, threads=threads, **wanted, **self._options)
             self._index, self._k = index, k
         return index

@@ -108,7 +108,10 @@ def graph_statistics(graph: KnnGraph, *, figure: Any = None) -> Any:
 
     rank = np.arange(1, graph.k + 1)
     distances = np.where(graph.ids >= 0, graph.distances, np.nan)
+    distances = np.where(np.isinf(distances), np.nan, distances)  # of what is infinitely far there is nothing to draw
     there = ~np.isnan(distances).all(axis=0)  # ranks that some row has
+    if not there.any():
+        there[:], distances = True, np.zeros((1, graph.k))
     low, lower, median, upper, high = np.nanpercentile(distances[:, there], (5, 25, 50, 75, 95), axis=0)
     ranks.fill_between(rank[there], low, high, color="tab:blue", alpha=0.15, linewidth=0, label="nine tenths of the rows")
     ranks.fill_between(rank[there], lower, upper, color="tab:blue", alpha=0.3, linewidth=0, label="half of the rows")

@@ -96,6 +96,31 @@ class Graphs(unittest.TestCase):
                 np.testing.assert_array_equal(graph.distances, [[1, missing]] * 2)
                 np.testing.assert_array_equal(given[:, 1], [np.float32(beside)] * 2)
 
+    def test_graphs_of_distances_that_round_otherwise_are_changed(self):
+        x = np.random.default_rng(0).random((400, 64), dtype=np.float32)
+        squares = (x * x).sum(axis=1)
+        expanded = squares[:, None] + squares[None] - 2 * x @ x.T
+        unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+        for metric, distances in (("l2", expanded), ("cosine", 1 - unit @ unit.T)):
+            np.fill_diagonal(distances, np.inf)
+            ids = np.argsort(distances, axis=1, kind="stable")[:, :5]
+            graph = gigaknn.KnnGraph.from_arrays(np.take_along_axis(distances, ids, axis=1), ids, metric=metric, base=x)
+            self.assertEqual(len(graph.extend(x[:3] + 1)), 403)
+            self.assertEqual(len(graph.remove([5])[0]), 399)
+            with self.assertRaisesRegex(gigaknn.InvalidArgument, "not one of these vectors"):
+                graph.extend(x[:3], base=x[::-1])
+
+    def test_no_distance_by_cosine_is_negative(self):
+        x = np.random.default_rng(0).random((200, 16), dtype=np.float32)
+        x[100:] = 2 * x[:100]
+        unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+        distances = 1 - unit @ unit.T
+        np.fill_diagonal(distances, 9)
+        ids = np.argsort(distances, axis=1)[:, :5]
+        given = np.take_along_axis(distances, ids, axis=1)
+        self.assertLess(given.min(), 0)
+        self.assertEqual(gigaknn.KnnGraph.from_arrays(given, ids, metric="cosine").distances.min(), 0)
+
     def test_equal_distances_of_arrays_are_put_in_the_order_of_ids(self):
         for metric, sign in (("l2", 1), ("inner_product", -1)):
             distances = sign * np.array([[1, 1, 1], [1, 2, 2], [1, 1 + 1e-12, 2], [np.inf, np.inf, 0]])  # float32 makes the second of row 2 a 1

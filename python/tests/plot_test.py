@@ -76,6 +76,15 @@ class Pictures(unittest.TestCase):
         np.testing.assert_array_equal(figure.axes[1].lines[0].get_xdata(), [1, 2, 3])
         self.assertIn("missing entries   1,800", figure.axes[2].texts[0].get_text())
 
+    def test_statistics_of_distances_that_are_infinite(self):
+        x = self.x.copy()
+        x[:200] = 0  # far from every row, by cosine
+        ranks = plot.graph_statistics(gigaknn.knn_graph(x, 5, metric="cosine"), figure=pyplot.figure()).axes[1]
+        for band in ranks.collections:
+            self.assertTrue(np.isfinite(band.get_paths()[0].vertices).all())
+        nothing = gigaknn.knn_graph(self.x[:40], 5, labels=np.arange(40))
+        self.assertIn("missing entries   200", plot.graph_statistics(nothing, figure=pyplot.figure()).axes[2].texts[0].get_text())
+
     def test_a_gallery_of_a_graph(self):
         graph = gigaknn.knn_graph(self.x, 4)
         axes = np.reshape(plot.gallery(self.x, graph, [5, 9], shape=(3, 4)).axes, (2, 5))

@@ -17,6 +17,7 @@ from unittest import mock
 
 import gigaknn
 import numpy as np
+from gigaknn._arguments import Bar
 from support import random_rows, run_python
 
 
@@ -112,6 +113,27 @@ class Runs(unittest.TestCase):
         finally:
             sys.stderr = before
         self.assertIn("graph: 100%", shown)
+
+    def test_a_stage_that_comes_again_has_a_bar_of_its_own(self):
+        class Shown:
+            all = []
+
+            def __init__(self, total, desc, **_):
+                self.n, self.total = 0, total
+                self.all.append(self)
+
+            def update(self, by):
+                self.n += by
+
+            def close(self):
+                pass
+
+        with mock.patch.dict(sys.modules, {"tqdm.auto": mock.Mock(tqdm=Shown)}):
+            bar = Bar()
+            for total in (40, 2, 2):
+                for done in range(total + 1):
+                    bar("search", done, total)
+        self.assertEqual([(one.n, one.total) for one in Shown.all], [(40, 40), (2, 2), (2, 2)])
 
     def test_a_bar_without_tqdm_is_one_error(self):
         with mock.patch.dict(sys.modules, {"tqdm.auto": None}), mock.patch.object(sys, "unraisablehook") as second:

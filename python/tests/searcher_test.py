@@ -29,6 +29,14 @@ class Lists(unittest.TestCase):
             distances, ids = with_whole_lists(np.full((3, k), np.inf, np.float32), np.full((3, k), -1), x[:3] + 0.25, x, metric="l2")
             np.testing.assert_array_equal(ids, gigaknn.knn(x[:3] + 0.25, x, k).ids)
 
+    def test_nearly_all_rows_are_found_exactly(self):
+        x = np.random.default_rng(0).random((12_000, 2), dtype=np.float32)
+        searcher = Searcher(x, 0.9, metric="l2", device="cpu")
+        distances, ids = searcher.nearest(x[:2], 11_500, 1)
+        expected = gigaknn.knn(x[:2], x, 11_500)
+        np.testing.assert_array_equal(ids, expected.ids)
+        np.testing.assert_array_equal(distances, expected.distances)
+
     def test_whole_lists_stay_as_they_are(self):
         x = random_rows(50, 4)
         graph = gigaknn.knn_graph(x, 3)

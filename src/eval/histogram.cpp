@@ -18,6 +18,7 @@ constexpr double chart_width = 440;
 constexpr double chart_height = 236;
 constexpr double left = 52;  // room for the numbers of the y axis
 constexpr double right = 432;
+constexpr double tick_letter = 7;  // at most, of a number of an axis
 constexpr double top = 24;  // room for the name of the median
 constexpr double bottom = 190;  // below it the numbers and the name of the x axis
 
@@ -64,10 +65,15 @@ std::string draw_axes(const Scale& scale, double last_tick, double room, const C
     if (tick > 0) svg += line(left, scale.y(tick), right, scale.y(tick), "grid");
     svg += label(left - 7, scale.y(tick) + 4, "tick", "end", format_tick(tick));
   }
+  double free = 0;  // from where a number has room
   for (const double tick : round_ticks(scale.low, last_tick, 5)) {
+    const std::string text_of_tick = format_tick(tick);
+    const double half = tick_letter / 2 * static_cast<double>(text_of_tick.size());
     if (scale.x(tick) > room) continue;
     svg += line(scale.x(tick), bottom, scale.x(tick), bottom + 4, "axis");
-    svg += label(scale.x(tick), bottom + 18, "tick", "middle", format_tick(tick));
+    if (scale.x(tick) - half < free || (room < right && scale.x(tick) + half > room + 20)) continue;
+    svg += label(scale.x(tick), bottom + 18, "tick", "middle", text_of_tick);
+    free = scale.x(tick) + half + tick_letter;
   }
   svg += line(left, bottom, right, bottom, "axis");
   svg += label((left + right) / 2, chart_height - 6, "name", "middle", text.x_label);

@@ -89,10 +89,10 @@ std::string format_value(double value) {
 std::string format_tick(double value) {
   std::string text = format_value(value);
   const std::size_t dot = text.find('.');
-  if (dot == std::string::npos || text.find('e') != std::string::npos) return text;
+  if (dot == std::string::npos) return text;
   const std::size_t end = std::min(text.find_first_not_of("0123456789", dot + 1), text.size());
   std::size_t last = text.find_last_not_of('0', end - 1);
-  if (last == dot) --last;
+  if (last == dot) --last;  // and the point
   return text.substr(0, last + 1) + text.substr(end);
 }
 

@@ -93,13 +93,6 @@ std::vector<std::int64_t> join_same(const Ops& ops, MatrixRef base, Metric metri
   return others;
 }
 
-// Rows [first, first + step, ...) of some.
-std::vector<std::int64_t> every(const std::vector<std::int64_t>& rows, std::int64_t first, std::int64_t step, std::int64_t count) {
-  std::vector<std::int64_t> chosen;
-  for (std::int64_t i = 0; i < count; ++i) chosen.push_back(rows[at(first + i * step)]);
-  return chosen;
-}
-
 }  // namespace
 
 DuplicateGroups find_duplicates(MatrixRef base, float radius, const DuplicateParams& params, const RunOptions& run) {
@@ -127,8 +120,9 @@ DuplicateGroups find_duplicates(MatrixRef base, float radius, const DuplicatePar
   const PrepareHints hints{.k = 1, .queries = queries, .batch = batch, .self = false};
   const BlockedBase rows(ops, base, params.metric, hints, held + (run.memory_bytes == 0 ? 0 : room), run);
   std::int64_t seen = 0;
-  const auto search = [&](std::int64_t first, std::int64_t step, std::int64_t count) {
-    const std::vector<std::int64_t> some = every(leaders, first, step, count);
+  const auto search = [&](std::span<const std::int64_t> places) {
+    std::vector<std::int64_t> some;
+    for (const std::int64_t place : places) some.push_back(leaders[at(place)]);
     const Progress::Quiet quiet(run.progress);
     const RadiusNeighbors found = rows.within(gather_rows(base, some, run), radius, run);
     for (std::size_t i = 0; i < some.size(); ++i) {
@@ -140,9 +134,9 @@ DuplicateGroups find_duplicates(MatrixRef base, float radius, const DuplicatePar
   // their rows and their offsets in each block.
   const std::int64_t blocks = (n + rows.block_rows() - 1) / rows.block_rows();
   const auto most = static_cast<std::int64_t>(room / 2 / (row_bytes + at(blocks + 2) * sizeof(std::int64_t)));
-  SpreadBatches batches(queries, rows.whole() ? batch : std::max(batch, most), n, [&](std::int64_t first, std::int64_t step, std::int64_t count) {
-    const std::int64_t entries = search(first, step, count);
-    if (run.progress) run.progress->report("dedup", n - queries + (seen += count), n);
+  SpreadBatches batches(queries, rows.whole() ? batch : std::max(batch, most), n, 0, [&](std::span<const std::int64_t> places) {
+    const std::int64_t entries = search(places);
+    if (run.progress) run.progress->report("dedup", n - queries + (seen += std::ssize(places)), n);
     return entries;
   });
   batches.run([&] { return static_cast<double>(rows.whole() ? room : room / 2) / SpreadBatches::searched_bytes; });

@@ -41,7 +41,7 @@ void require_of_all_rows(const KnnGraph& graph) {
           " cannot be changed, since rows of any label would come into its lists; build it anew with their labels");
 }
 
-// Throws unless the lists of a graph are of rows of `base`, as far as a sample of their distances tells.
+// Throws unless the lists of a graph are of rows of `base`, as far as a sample of their distances tells, which others may have computed.
 void require_graph_of(const KnnGraph& graph, MatrixRef base, const Ops& ops, const RunOptions& run) {
   require_of_all_rows(graph);
   const Neighbors& lists = graph.lists;
@@ -57,10 +57,18 @@ void require_graph_of(const KnnGraph& graph, MatrixRef base, const Ops& ops, con
   }
   std::vector<float> distances(rows.size());
   ops.pair_distances(gather_rows(base, rows), base, graph.metric, nearest.data(), 1, distances.data(), run);
+  const auto listed = [&](std::size_t i) { return lists.distances[at(rows[i] * lists.k)]; };
+  double largest = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const float listed = lists.distances[at(rows[i] * lists.k)];
-    require(nearest[i] == no_row || listed == distances[i], Fault::invalid_argument, "the graph is not one of these vectors: rows ",
-            rows[i], " and ", value_of(nearest[i]), " are ", distances[i], " apart, not ", listed);
+    if (nearest[i] != no_row && std::isfinite(listed(i))) largest = std::max(largest, std::abs(double{listed(i)}));
+  }
+  // Others round otherwise: 1 less a product, squares that were multiplied out.
+  const bool of_one = graph.metric == Metric::cosine || graph.metric == Metric::jaccard;
+  const double rounding = of_one ? 1e-3 : 1e-4 * largest;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const double apart = std::abs(double{listed(i)} - double{distances[i]});
+    require(nearest[i] == no_row || listed(i) == distances[i] || apart <= rounding + 1e-3 * std::abs(double{listed(i)}), Fault::invalid_argument,
+            "the graph is not one of these vectors: rows ", rows[i], " and ", value_of(nearest[i]), " are ", distances[i], " apart, not ", listed(i));
   }
 }
 

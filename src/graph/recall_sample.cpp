@@ -27,13 +27,17 @@ std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(std::int64_t n, s
   return {std::move(steering), std::move(measuring)};
 }
 
-// True neighbours of sampled row i: of rows that are infinitely far any is as good as another.
+RecallSample::RecallSample(Metric metric, std::int64_t population, std::vector<RowId> rows, Neighbors truth)
+    : metric_(metric), population_(population), rows_(std::move(rows)), truth_(std::move(truth)) {
+  for (std::size_t entry = 0; entry < truth_.ids.size(); ++entry) {
+    if (!(key_of_value(metric_, truth_.distances[entry]) < std::numeric_limits<float>::infinity())) truth_.ids[entry] = no_row;
+  }
+}
+
+// True neighbours of sampled row i.
 std::int64_t RecallSample::wanted_of(std::int64_t i) const {
-  const auto is_one = [&](std::size_t entry) {
-    return truth_.ids[entry] != no_row && key_of_value(metric_, truth_.distances[entry]) < std::numeric_limits<float>::infinity();
-  };
   std::int64_t wanted = truth_.k;
-  while (wanted > 0 && !is_one(at(i * truth_.k + wanted - 1))) --wanted;
+  while (wanted > 0 && truth_.ids[at(i * truth_.k + wanted - 1)] == no_row) --wanted;
   return wanted;
 }
 

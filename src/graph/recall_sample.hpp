@@ -15,8 +15,8 @@ namespace gigaknn {
 class RecallSample {
  public:
   /// `truth`: the k nearest of each of `rows`, of a base of `population` rows.
-  RecallSample(Metric metric, std::int64_t population, std::vector<RowId> rows, Neighbors truth)
-      : metric_(metric), population_(population), rows_(std::move(rows)), truth_(std::move(truth)) {}
+  /// Of those that are infinitely far any is as good as another: they count as none.
+  RecallSample(Metric metric, std::int64_t population, std::vector<RowId> rows, Neighbors truth);
 
   const std::vector<RowId>& rows() const { return rows_; }
   const Neighbors& truth() const { return truth_; }

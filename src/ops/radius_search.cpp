@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/gather.hpp"
 #include "core/require.hpp"
 
 namespace gigaknn {
@@ -30,7 +31,8 @@ RadiusSearch::RadiusSearch(const BlockedBase& rows, MatrixRef queries, float rad
     : rows_(rows), queries_(queries), radius_(radius), self_(self), run_(run),
       // Where the base is not whole each batch prepares all blocks anew.
       spread_(queries.rows, rows.whole() ? SpreadBatches::batch_rows : most_queries(rows, queries.rows, run), rows.rows(),
-              [this](std::int64_t first, std::int64_t step, std::int64_t count) { return search(first, step, count); }),
+              static_cast<double>(at(queries.cols) * size_of(queries.dtype)) / SpreadBatches::searched_bytes,
+              [this](std::span<const std::int64_t> some) { return search(some); }),
       share_(share), others_(static_cast<double>(others + offset_bytes(queries.rows))),
       room_(run.memory_bytes == 0 ? std::numeric_limits<double>::infinity()
                                   : std::max(0.0, static_cast<double>(run.memory_bytes) * share - others_)) {}
@@ -41,29 +43,25 @@ RadiusNeighbors RadiusSearch::run() {
   return join();
 }
 
-std::int64_t RadiusSearch::search(std::int64_t first, std::int64_t step, std::int64_t count) {
+std::int64_t RadiusSearch::search(std::span<const std::int64_t> queries) {
   const std::int64_t before = found_;
-  MatrixRef some = queries_;
-  some.data = queries_.row_bytes(first);
-  some.rows = count;
-  some.stride_bytes *= step;
   {
     const Progress::Quiet quiet(run_.progress);
-    keep(rows_.within(some, radius_, run_), first, step);
+    keep(rows_.within(gather_rows(queries_, queries, run_), radius_, run_), queries);
   }
-  seen_ += count;
+  seen_ += std::ssize(queries);
   if (static_cast<double>(found_) * joined_bytes > room_) refuse();
   if (run_.progress) run_.progress->report("search", seen_, queries_.rows);
   return found_ - before;
 }
 
-void RadiusSearch::keep(RadiusNeighbors found, std::int64_t first, std::int64_t step) {
-  Batch batch{first, step, {}};
+void RadiusSearch::keep(RadiusNeighbors found, std::span<const std::int64_t> queries) {
+  Batch batch{{queries.begin(), queries.end()}, {}};
   batch.lists.offsets.push_back(0);
   batch.lists.ids.reserve(found.ids.size());
   batch.lists.distances.reserve(found.ids.size());
   for (std::size_t i = 0; i + 1 < found.offsets.size(); ++i) {
-    const RowId self = self_ ? RowId{first + static_cast<std::int64_t>(i) * step} : no_row;
+    const RowId self = self_ ? RowId{queries[i]} : no_row;
     for (auto j = at(found.offsets[i]); j < at(found.offsets[i + 1]); ++j) {
       if (found.ids[j] == self) continue;
       batch.lists.ids.push_back(found.ids[j]);
@@ -91,7 +89,7 @@ RadiusNeighbors RadiusSearch::join() const {
   for (const Batch& batch : batches_) {
     const std::vector<std::int64_t>& offsets = batch.lists.offsets;
     for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
-      all.offsets[at(batch.first + static_cast<std::int64_t>(i) * batch.step + 1)] = offsets[i + 1] - offsets[i];
+      all.offsets[at(batch.queries[i] + 1)] = offsets[i + 1] - offsets[i];
     }
   }
   for (std::size_t row = 1; row < all.offsets.size(); ++row) all.offsets[row] += all.offsets[row - 1];
@@ -100,7 +98,7 @@ RadiusNeighbors RadiusSearch::join() const {
   for (const Batch& batch : batches_) {
     const RadiusNeighbors& lists = batch.lists;
     for (std::size_t i = 0; i + 1 < lists.offsets.size(); ++i) {
-      const std::int64_t to = all.offsets[at(batch.first + static_cast<std::int64_t>(i) * batch.step)];
+      const std::int64_t to = all.offsets[at(batch.queries[i])];
       std::copy(lists.ids.begin() + lists.offsets[i], lists.ids.begin() + lists.offsets[i + 1], all.ids.begin() + to);
       std::copy(lists.distances.begin() + lists.offsets[i], lists.distances.begin() + lists.offsets[i + 1], all.distances.begin() + to);
     }

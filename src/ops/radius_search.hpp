@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ops/blocks.hpp"
@@ -22,18 +23,16 @@ class RadiusSearch {
   /// Throws Error: out_of_memory, with what all would take as far as the batches before can tell.
   RadiusNeighbors run();
 
-  /// Of the lists of n queries, whatever they hold.
-  static std::size_t offset_bytes(std::int64_t n) { return static_cast<std::size_t>(n + 1) * 16; }
+  /// Of the lists of n queries, whatever they hold: offsets, twice, and whose they are.
+  static std::size_t offset_bytes(std::int64_t n) { return static_cast<std::size_t>(n + 1) * 24; }
 
  private:
-  // Lists of queries first, first + step, ...
   struct Batch {
-    std::int64_t first = 0;
-    std::int64_t step = 1;
+    std::vector<std::int64_t> queries;  // ascending
     RadiusNeighbors lists;
   };
-  std::int64_t search(std::int64_t first, std::int64_t step, std::int64_t count);
-  void keep(RadiusNeighbors found, std::int64_t first, std::int64_t step);
+  std::int64_t search(std::span<const std::int64_t> queries);
+  void keep(RadiusNeighbors found, std::span<const std::int64_t> queries);
   [[noreturn]] void refuse() const;
   RadiusNeighbors join() const;
 

@@ -395,7 +395,7 @@ TEST_F(PlanTest, who_waits_for_a_task_is_told) {
       told = true;
     });
   });
-  while (!told) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int wait = 0; !told && wait < 20'000; ++wait) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   lock.reset();
   other.join();
   EXPECT_EQ(notes, std::vector<std::string>{"another process is at task 1 (divide 0); waiting for it"});

@@ -97,16 +97,28 @@ class PlanRun {
     std::reverse(tasks.begin(), tasks.end());
     Workers workers;
     std::vector<std::int64_t> task_of(static_cast<std::size_t>(plan_.params.workers), -1);  // that each worker is at
-    std::exception_ptr failed;  // why a task did; thrown when the others, which may have worked for hours, have come to their end
+    std::exception_ptr failed;  // why the first task did; thrown when the others, which may have worked for hours, have come to their end
+    // Of an error that is being handled.
+    const auto fail_with = [&](const std::string& name, const std::string& what) {
+      if ((failed || workers.running() > 0) && driver_.note) driver_.note(failed ? what : name + " failed; the others come to their end");
+      if (!failed) failed = std::current_exception();
+      tasks.clear();
+    };
     while (!tasks.empty() || workers.running() > 0) {
       check_cancelled(run_);
       while (!tasks.empty() && workers.running() < task_of.size()) {
         const auto idle = std::find(task_of.begin(), task_of.end(), -1);
-        *idle = tasks.back();
+        const std::int64_t task = tasks.back();
         tasks.pop_back();
-        ++starts_[static_cast<std::size_t>(*idle)];
-        workers.start(command_of(*idle, static_cast<int>(idle - task_of.begin())), *idle);
+        ++starts_[static_cast<std::size_t>(task)];
+        try {
+          workers.start(command_of(task, static_cast<int>(idle - task_of.begin())), task);
+          *idle = task;
+        } catch (const Error& error) {
+          fail_with(name_of(task), error.what());
+        }
       }
+      if (workers.running() == 0) break;
       const Workers::End end = workers.wait();
       if (end.task < 0) continue;
       const auto ended = std::find(task_of.begin(), task_of.end(), end.task);
@@ -114,7 +126,7 @@ class PlanRun {
       std::size_t& peak = worker_peaks_[static_cast<std::size_t>(ended - task_of.begin())];
       peak = std::max(peak, end.peak_bytes);
       check_cancelled(run_);  // Ctrl-C ends workers too
-      const std::string name = join_text("task ", end.task, " (", plan_.task_name(end.task), ")");
+      const std::string name = name_of(end.task);
       // By SIGINT, SIGTERM or SIGHUP it ends in order, which is no fault of the task either.
       const bool asked_to_end = end.exit_code == exit_code_cancelled;
       if ((end.signal != 0 || asked_to_end) && !failed && starts_[static_cast<std::size_t>(end.task)] < most_starts) {
@@ -125,16 +137,16 @@ class PlanRun {
       }
       try {
         require_done(end, name);
-      } catch (const Error&) {
-        if (!failed && workers.running() > 0 && driver_.note) driver_.note(name + " failed; the others come to their end");
-        if (!failed) failed = std::current_exception();
-        tasks.clear();
+      } catch (const Error& error) {
+        fail_with(name, error.what());
         continue;
       }
       report(resumed_ + ++run_here_);
     }
     if (failed) std::rethrow_exception(failed);
   }
+
+  std::string name_of(std::int64_t task) const { return join_text("task ", task, " (", plan_.task_name(task), ")"); }
 
   void require_done(const Workers::End& end, const std::string& name) const {
     require(end.signal == 0, Fault::io, name, " was killed by signal ", end.signal, ", ", starts_[static_cast<std::size_t>(end.task)],

@@ -34,7 +34,8 @@ void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run, c
   if (is_done(plan, task)) return;
   std::error_code ignored;
   fs::remove(record_of_task(plan, task), ignored);  // what is not believed now shall not be later
-  // Nobody else writes these while the lock is held; where files have names from the beginning (NFS) each kill would leave one.
+  // Nobody else writes these while the lock is held; where files have names from the beginning (NFS) each kill would leave one. The
+  // graph itself others may be about to replace.
   std::set<std::string> names{record_of_task(plan, task).filename().string()};
   if (task < numbers.join) names.insert(file_of_task(plan, task).filename().string());
   remove_leftovers(plan.folder(), names);

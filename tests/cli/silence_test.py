@@ -283,6 +283,22 @@ class Silence(CliTest):
             self.assertEqual(read_bin(self.path("first.ibin"), "i"), [[0]] * n)
             self.assertLess(self.record("d.json")["memory"]["peak_bytes"], 64 << 20, name)
 
+    @unittest.skipIf(SANITIZED, "a sanitizer takes memory of its own")
+    def test_a_budget_holds_where_rows_alternate(self):
+        n = 8192
+        generator = random.Random(5)
+        for period in (2, 3, 64):  # all but every period-th far apart, the others near each other
+            with open(self.path("turns.u8bin"), "wb") as file:
+                file.write(struct.pack("<II", n, 24))
+                for i in range(n):
+                    file.write(struct.pack("<BB", i % 251, i // 251).ljust(24, b"\0") if i % period == 1 else generator.randbytes(24))
+            self.run_cli("dedup", "turns.u8bin", "--radius", 70000, "-o", "first.ibin", "--memory", "16MiB", "--json", "d.json")
+            self.assertLess(self.record("d.json")["memory"]["peak_bytes"], 32 << 20, period)
+            self.run_cli("search", "turns.u8bin", "--queries", "turns.u8bin", "--radius", 70000, "-o", "x.range", "--memory", "16MiB", "--json", "d.json",
+                         code=2 if period < 64 else 0)
+            if period == 64:
+                self.assertLess(self.record("d.json")["memory"]["peak_bytes"], 32 << 20, period)
+
 
 if __name__ == "__main__":
     unittest.main()
