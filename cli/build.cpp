@@ -71,7 +71,7 @@ int run_build(BuildOptions options, const std::string& command_line) {
   RunRecord& record = session.record;
   const Vectors base = session.timed("load", record.seconds.load, [&] { return open_vectors(options.base, "train", session); });
   LargeVector<RowId> ids;
-  if (!options.ids.empty()) ids = read_results(options.ids, {}).ids;
+  if (!options.ids.empty()) ids = read_ids(options.ids);
   session.hold(base.held_bytes + ids.size() * sizeof(RowId));
   const MatrixRef rows = base.matrix();
   describe_base(record, rows);

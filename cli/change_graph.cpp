@@ -101,13 +101,13 @@ KnnGraph change(const CommonOptions& common, const ChangeOptions& options, doubl
     });
     return take(std::move(changed), record.n, session);
   }
-  const Neighbors ids = read_results(options.remove, {});
+  const LargeVector<RowId> ids = read_ids(options.remove);
   const std::size_t map_bytes = options.map.empty() ? 0 : static_cast<std::size_t>(record.n) * sizeof(RowId) + 4096;
   require_room(record.n, map_bytes);  // of one disk, as a rule
   check_output(options.map, map_bytes);
   say_start(session, "removing rows of " + format_count(record.n), old.graph);
   ReducedGraph reduced = session.timed("reduce", record.seconds.compute, [&] {
-    return remove_rows(old.graph, old.base.matrix(), ids.ids, params, session.run());
+    return remove_rows(old.graph, old.base.matrix(), ids, params, session.run());
   });
   record.more["changed_lists"] = reduced.changed;
   session.say("  changed  " + format_count(reduced.changed) + " lists that named removed rows");

@@ -59,7 +59,7 @@ int run_add(const ChangeOptions& options, const std::string& command_line) {
   RunRecord& record = session.record;
   const Vectors rows = session.timed("load", record.seconds.load, [&] { return open_vectors(options.rows, "train", session); });
   LargeVector<RowId> ids;
-  if (!options.ids.empty()) ids = read_results(options.ids, {}).ids;
+  if (!options.ids.empty()) ids = read_ids(options.ids);
   session.hold(rows.held_bytes + ids.size() * sizeof(RowId));
   const auto old = open_index(options.index, {.map = true});
   check_rows_for(*old, options.index, rows, session);
@@ -75,7 +75,7 @@ int run_add(const ChangeOptions& options, const std::string& command_line) {
 int run_remove(const ChangeOptions& options, const std::string& command_line) {
   check_target(options);
   Session session(options.common, command_line);
-  const LargeVector<RowId> ids = read_results(options.ids, {}).ids;
+  const LargeVector<RowId> ids = read_ids(options.ids);
   session.timed("remove", session.record.seconds.compute, [&] {
     remove_from_index(options.index, ids, options.target(), session.run());
   });

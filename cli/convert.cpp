@@ -177,7 +177,7 @@ Converted convert_to_faiss(const ConvertOptions& options, const ConvertParams& p
   const MatrixRef part = vectors.matrix().slice(params.row_begin, end);
   LargeVector<RowId> ids;
   if (!options.ids.empty()) {
-    ids = read_results(options.ids, {}).ids;
+    ids = read_ids(options.ids);
     require(std::ssize(ids) == vectors.matrix().rows, Fault::invalid_data, options.ids.string(), ": holds ", ids.size(),
             " ids, expected one for each of the ", vectors.matrix().rows, " rows of ", vectors.name);
     ids = {ids.begin() + params.row_begin, ids.begin() + end};

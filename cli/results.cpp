@@ -71,9 +71,9 @@ void check_result_names(const ResultFiles& files, bool radius) {
 }
 
 void check_ids_name(const std::filesystem::path& path) {
-  check_result_names({path, {}}, false);
   require(!is_hdf5(path) && path.extension() != ".gtbin", Fault::invalid_argument, path.string(),
           ": such a file holds distances too, and there are none; ids alone go to .npy, .ibin or .ivecs");
+  require_suffix(path, std::array<std::string_view, 3>{".ibin", ".npy", ".ivecs"}, "ids");
 }
 
 bool ids_fit(const ResultFiles& files, std::int64_t n, bool radius) {
@@ -121,6 +121,15 @@ Neighbors read_results(const std::filesystem::path& path, const std::filesystem:
     return is_hdf5(path) ? read_hdf5_neighbors(path) : load_graph(path).lists;
   }
   return read_neighbors(path, given(distances));
+}
+
+LargeVector<RowId> read_ids(const std::filesystem::path& path) {
+  require(path.extension() != ".knng" && path.extension() != ".gtbin" && !is_hdf5(path), Fault::invalid_argument, path.string(),
+          ": such a file holds lists of neighbours; ids of rows are in .npy, .ibin or .ivecs");
+  Neighbors ids = read_results(path, {});
+  require(ids.queries <= 1 || ids.k <= 1, Fault::invalid_argument, path.string(), ": holds ", ids.queries, " lists of ", ids.k,
+          " ids, expected one list, or one id a row");
+  return std::move(ids.ids);
 }
 
 }  // namespace gigaknn::cli

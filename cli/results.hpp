@@ -43,4 +43,7 @@ bool is_truth(const std::filesystem::path& path);
 /// io, corrupt_file, unsupported.
 Neighbors read_results(const std::filesystem::path& path, const std::filesystem::path& distances);
 
+/// Ids of rows, one after the other, of .npy, .ibin or .ivecs. Throws Error: invalid_argument (a file of lists of neighbours), as above.
+LargeVector<RowId> read_ids(const std::filesystem::path& path);
+
 }  // namespace gigaknn::cli

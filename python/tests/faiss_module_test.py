@@ -76,6 +76,37 @@ class Faiss(unittest.TestCase):
             faiss.write_index(self.flat, f"{folder}/x.faiss")
             self.assertEqual(faiss.read_index(f"{folder}/x.faiss", faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY).ntotal, 400)
 
+    def test_flat_indexes_without_rows_are_written(self):
+        x = random_rows(20, 8)
+        with tempfile.TemporaryDirectory() as folder:
+            for index in (faiss.IndexFlatL2(8), faiss.IndexFlatIP(8), faiss.IndexIDMap(faiss.IndexFlatL2(8))):
+                faiss.write_index(index, f"{folder}/x.faiss")
+                back = faiss.read_index(f"{folder}/x.faiss")
+                self.assertIs(type(back), type(index))
+                self.assertEqual((back.ntotal, back.d, back.metric_type), (0, 8, index.metric_type))
+                back.add_with_ids(x, np.arange(20) + 5) if isinstance(index, faiss.IndexIDMap) else back.add(x)
+                labels = np.arange(20) + (5 if isinstance(index, faiss.IndexIDMap) else 0)
+                self.assertEqual(sorted(back.search(x[3:4], 20)[1][0]), list(labels))
+
+    def test_what_faiss_would_not_read_is_not_written(self):
+        x = random_rows(400, 50)
+        with tempfile.TemporaryDirectory() as folder:
+            index = faiss.index_factory(50, "IVF4,SQ6")
+            index.train(x)
+            with self.assertRaisesRegex(gigaknn.Unsupported, "^this IndexIVFScalarQuantizer: scalar codes, as product codes of 52 parts do not divide 50"):
+                faiss.write_index(index, f"{folder}/x.faiss")
+            index = faiss.index_factory(50, "IVF4,SQ8,RFlat")
+            index.train(x)
+            index.add(x)
+            index.k_factor = 1001
+            with self.assertRaisesRegex(gigaknn.InvalidArgument, "factor of 1 to 1000"):
+                faiss.write_index(index, f"{folder}/x.faiss")
+            index.k_factor = 1000
+            faiss.write_index(index, f"{folder}/x.faiss")
+            self.assertEqual(faiss.read_index(f"{folder}/x.faiss").k_factor, 1000)
+            self.assertIsInstance(index, faiss.IndexRefine)
+            self.assertNotIsInstance(object.__new__(faiss.IndexRefine), faiss.IndexRefineFlat)
+
     def test_files_are_named_by_paths(self):
         """As everywhere else; what is no path names no file."""
         with tempfile.TemporaryDirectory() as folder:

@@ -130,18 +130,13 @@ class GraphMerger {
     KnnGraph graph;
     graph.metric = a_.metric;
     if (by_comparison()) {
-      graph.lists = both_lists();
-      compare_all(base_a_, 0, base_b_, base_a_.rows, graph.lists);
-      compare_all(base_b_, base_a_.rows, base_a_, 0, graph.lists);
-      graph.exact = a_.exact && b_.exact;
-      graph.method = "comparison: rows of each set were compared with all of the other";
-      graph.recall = graph.exact ? Recall{.at = k_, .value = 1, .low = 1, .high = 1, .sampled = n_}
-                                 : samples_of({draw_samples(n_, params_.seed).second}).front().measure(graph.lists);
+      compare(graph);
     } else if (params_.method == "nn-descent") {
       grow(graph);
       if (graph.recall.value < params_.recall) complete_by_cells(graph);
     } else if (!search_cells(graph)) {
-      grow(graph);
+      // Comparing takes longer, and less memory than anything else.
+      run_.memory_bytes == 0 || growing_bytes() <= run_.memory_bytes ? grow(graph) : compare(graph);
     }
     std::atomic<std::int64_t> changed = 0;
     parallel_for(run_, base_a_.rows, 4096, [&](std::int64_t begin, std::int64_t end, int) {
@@ -159,6 +154,16 @@ class GraphMerger {
   bool by_comparison() const {
     if (params_.method != "auto") return params_.method == "exact";
     return params_.recall == 1 || base_a_.rows <= few_pairs / std::max<std::int64_t>(base_b_.rows, 1);
+  }
+
+  void compare(KnnGraph& graph) const {
+    graph.lists = both_lists();
+    compare_all(base_a_, 0, base_b_, base_a_.rows, graph.lists);
+    compare_all(base_b_, base_a_.rows, base_a_, 0, graph.lists);
+    graph.exact = a_.exact && b_.exact;
+    graph.method = "comparison: rows of each set were compared with all of the other";
+    graph.recall = graph.exact ? Recall{.at = k_, .value = 1, .low = 1, .high = 1, .sampled = n_}
+                               : samples_of({draw_samples(n_, params_.seed).second}).front().measure(graph.lists);
   }
 
   // Takes what `queries`, rows from `first_query` on, find among `base`, rows from `first_row` on, into their lists.
@@ -303,10 +308,13 @@ class GraphMerger {
     }
   }
 
+  std::size_t growing_bytes() const {
+    return held_bytes() + Descent::bytes_needed(ops_, shape_of_both(), a_.metric, k_, threads_of(run_));
+  }
+
   void grow(KnnGraph& graph) {
-    const std::size_t needed = held_bytes() + Descent::bytes_needed(ops_, shape_of_both(), a_.metric, k_, threads_of(run_));
-    require(run_.memory_bytes == 0 || needed <= run_.memory_bytes, Fault::out_of_memory, "a budget of ", run_.memory_bytes,
-            " bytes is too small: merging graphs of ", n_, " rows by nn-descent needs ", needed);
+    require(run_.memory_bytes == 0 || growing_bytes() <= run_.memory_bytes, Fault::out_of_memory, "a budget of ", run_.memory_bytes,
+            " bytes is too small: merging graphs of ", n_, " rows by nn-descent needs ", growing_bytes());
     const auto [steering, measuring] = draw_samples(n_, params_.seed);
     const std::vector<RecallSample> samples = samples_of({steering, measuring});
     const RecallSample &steer = samples[0], &measure = samples[1];

@@ -215,8 +215,8 @@ void Exporter::codes(const StoredIvfPq& stored) {
   require(parts.grid_bits == 0, Fault::unsupported, name_, ": codes of RaBitQ are not written as Faiss's");
   const CodeShape shape = parts.quantizer().shape();
   const std::int64_t m = shape.m, code_bytes = shape.code_bytes(), cols = centroids_.cols;
-  require(m * parts.codewords.cols == cols, Fault::unsupported, name_, ": product codes of ", m, " parts do not divide ", cols,
-          " dimensions evenly, as Faiss needs it");
+  require(m * parts.codewords.cols == cols, Fault::unsupported, name_, parts.codewords.cols == 1 ? ": scalar codes, as" : ":", " product codes of ", m,
+          " parts do not divide ", cols, " dimensions evenly, as Faiss needs it");
   begin_around_lists(parts.full, ids);
   begin_inverted_file("IwPQ", ids.count());
   writer_.value(std::uint8_t{1});  // by residual
@@ -246,8 +246,9 @@ void Exporter::codes(const StoredIvfPq& stored) {
 
 void export_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run, const FaissExport& params) {
   const UsualFloats floats;
-  require(params.nprobe >= 1 && params.k_factor >= 1 && std::isfinite(params.k_factor), Fault::invalid_argument,
-          "Faiss's searches begin with at least 1 list and a finite factor of at least 1, got ", params.nprobe, " and ", params.k_factor);
+  constexpr float most_factor = 1000;  // that Faiss reads
+  require(params.nprobe >= 1 && params.k_factor >= 1 && params.k_factor <= most_factor, Fault::invalid_argument,
+          "Faiss's searches begin with at least 1 list and a factor of 1 to ", most_factor, ", got ", params.nprobe, " and ", params.k_factor);
   const Container file = Container::open(map_file(from));
   file.verify(run);
   if (holds_product_codes(file)) {

@@ -204,13 +204,14 @@ LinearTransform no_change(const Source& source) {
 }
 
 // `form`: how lists hold rows, without what comes before; `refines`: before full vectors.
-IvfFacts facts_of(const Source& source, Metric metric, const SortedLists& sorted, DType dtype, RowForm form = {}, bool refines = false) {
+IvfFacts facts_of(const Source& source, Metric metric, const SortedLists& sorted, DType dtype, const RunOptions& run, RowForm form = {},
+                  bool refines = false) {
   const std::int64_t next_id = sorted.ids.empty() ? 0 : value_of(*std::max_element(sorted.ids.begin(), sorted.ids.end())) + 1;
   IvfFacts facts{metric, dtype, source.index.cols, next_id, false};
   if (!source.chain && !form.quantizes() && !refines) return facts;
   if (source.chain) {
     const std::span<const FaissTransform> chain = source.chain->chain;
-    form.linear = form.quantizes() ? composed_for_codes(source.file, chain) : composed(source.file, chain);
+    form.linear = form.quantizes() ? composed_for_codes(source.file, chain, run) : composed(source.file, chain, run);
     if (!chain.empty()) facts.cols = chain.front().cols_in;
   } else if (!form.quantizes()) {
     form.linear = no_change(source);
@@ -357,7 +358,7 @@ std::string import_codes(const Source& source, const CodeShape& shape, Metric me
   const ProductCodes fit{source.index.cols, shape.m, owned.codewords, centroids, {}, {}, shape.bits};
   const LiveRows all[] = {
       {std::make_shared<ListCodes>(fit, owned.codes, sorted.begins, RowIds(sorted.ids, nullptr), nullptr), nullptr, source.index.rows}};
-  write_ivf_pq(facts_of(source, metric, sorted, full.dtype), fit, all, full.read, to, run);
+  write_ivf_pq(facts_of(source, metric, sorted, full.dtype, run), fit, all, full.read, to, run);
   return full.note;
 }
 
@@ -416,7 +417,7 @@ std::string import_flat(const Source& source, Metric metric, const Matrix& centr
            " is not converted: transformed rows are f32, or quantized");
   }
   const bool refines = static_cast<bool>(full.read);
-  const IvfFacts facts = facts_of(source, metric, sorted, formed || as_bytes ? full.dtype : rows.dtype(), std::move(form), refines);
+  const IvfFacts facts = facts_of(source, metric, sorted, formed || as_bytes ? full.dtype : rows.dtype(), run, std::move(form), refines);
   const Matrix in_steps = as_bytes && ListCentroids::chosen_by(metric) == Metric::l2 ? divided(source, centroids, step) : Matrix();
   write_ivf_flat(facts, in_steps.rows() > 0 ? in_steps : centroids, sorted.begins, sorted.ids, list_reader(source, rows, centroids, sorted),
                  full.read, to, run);

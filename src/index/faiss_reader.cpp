@@ -199,7 +199,8 @@ void Reader::read_header(FaissIndex& index) {
   index.metric = value<std::int32_t>("the metric");
   require_at(!faiss_metric_name(index.metric).empty(), file_, place_ - 4, "metric ", index.metric, " is none of Faiss's");
   if (index.metric > faiss_l2) value<float>("the metric's argument");
-  if (!trained) stop(index, index.kind + " that is not trained");
+  // Of an IndexIDMap that flag means nothing: what is in it may have been trained by itself.
+  if (!trained && !index.kind.starts_with("IndexIDMap")) stop(index, index.kind + " that is not trained");
 }
 
 void Reader::read_contents(FaissIndex& index, std::string_view four, int level) {
@@ -400,7 +401,7 @@ FaissTransform Reader::transform() {
     const bool has_bias = flag("whether a transform has a bias");
     found.matrix = array<float>("the matrix of a transform");
     found.bias = array<float>("the bias of a transform");
-    require_at(has_bias || found.bias.size() == 0, file_, from, "a bias that is not to be used");
+    if (!has_bias) found.bias = {};  // one that was made may be switched off
   };
   if (four == "LTra" || four == "rrot") {
     found.kind = four == "LTra" ? "LinearTransform" : "RandomRotationMatrix";

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/cancelled.hpp"
 #include "core/require.hpp"
+#include "core/threads.hpp"
 
 namespace gigaknn {
 namespace {
@@ -59,22 +61,26 @@ Step step_of(const FileBytes& file, const FaissTransform& transform) {
 }
 
 // `next` [rows, inner] after `first` [inner, cols].
-Step after(const Step& next, const Step& first, std::int64_t rows, std::int64_t inner, std::int64_t cols) {
+Step after(const Step& next, const Step& first, std::int64_t rows, std::int64_t inner, std::int64_t cols, const RunOptions& run) {
   Step both{std::vector<double>(at(rows * cols)), next.bias};
   if (both.bias.empty() && !first.bias.empty()) both.bias.resize(at(rows));
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t k = 0; k < inner; ++k) {
-      const double weight = next.matrix[at(i * inner + k)];
-      for (std::int64_t j = 0; j < cols; ++j) both.matrix[at(i * cols + j)] += weight * first.matrix[at(k * cols + j)];
-      if (!first.bias.empty()) both.bias[at(i)] += weight * first.bias[at(k)];
+  parallel_for(run, rows, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      for (std::int64_t k = 0; k < inner; ++k) {
+        const double weight = next.matrix[at(i * inner + k)];
+        if (weight == 0) continue;  // most are, where dimensions are remapped
+        for (std::int64_t j = 0; j < cols; ++j) both.matrix[at(i * cols + j)] += weight * first.matrix[at(k * cols + j)];
+        if (!first.bias.empty()) both.bias[at(i)] += weight * first.bias[at(k)];
+      }
     }
-  }
+  });
+  check_cancelled(run);
   return both;
 }
 
 }  // namespace
 
-LinearTransform composed(const FileBytes& file, std::span<const FaissTransform> chain) {
+LinearTransform composed(const FileBytes& file, std::span<const FaissTransform> chain, const RunOptions& run) {
   require(!chain.empty(), Fault::unsupported, file.name, ": IndexPreTransform without a transform is not converted");
   const std::int64_t cols = chain.front().cols_in;
   Step whole = step_of(file, chain.front());
@@ -82,7 +88,7 @@ LinearTransform composed(const FileBytes& file, std::span<const FaissTransform> 
     const FaissTransform& transform = chain[i];
     const Step next = step_of(file, transform);
     require_small(file, transform.cols_out, cols);
-    whole = after(next, whole, transform.cols_out, transform.cols_in, cols);
+    whole = after(next, whole, transform.cols_out, transform.cols_in, cols, run);
   }
   LinearTransform transform{Matrix(chain.back().cols_out, cols, DType::f32), std::vector<float>(whole.bias.size())};
   const auto rounded = [&](double x) {
@@ -95,12 +101,12 @@ LinearTransform composed(const FileBytes& file, std::span<const FaissTransform> 
   return transform;
 }
 
-LinearTransform composed_for_codes(const FileBytes& file, std::span<const FaissTransform> chain) {
+LinearTransform composed_for_codes(const FileBytes& file, std::span<const FaissTransform> chain, const RunOptions& run) {
   LinearTransform linear;
   if (chain.empty()) return linear;
   const FaissTransform& first = chain.front();
-  if (first.kind != "CenteringTransform") return composed(file, chain);
-  if (chain.size() > 1) linear = composed(file, chain.subspan(1));
+  if (first.kind != "CenteringTransform") return composed(file, chain, run);
+  if (chain.size() > 1) linear = composed(file, chain.subspan(1), run);
   require_at(first.mean.size() == at(first.cols_in) && first.cols_in == first.cols_out, file, first.offset, "a mean of ", first.mean.size(),
              " values, expected ", first.cols_in);
   for (std::size_t i = 0; i < first.mean.size(); ++i) linear.mean.push_back(first.mean[i]);

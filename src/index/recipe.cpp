@@ -91,7 +91,7 @@ bool read_listed(std::string_view word, IndexRecipe& recipe) {
   recipe.code_bits = word.ends_with("x4") ? 4 : word.ends_with("x6") ? 6 : 8;
   if (word.size() > 2 && word[word.size() - 2] == 'x' && is_part_bits(word.back() - '0')) word.remove_suffix(2);
   const std::int64_t parts = number_behind(word, "PQ").value_or(0);
-  recipe.code_bytes = std::min(parts, most_code_parts + 1) * recipe.code_bits / 8;  // which are too many
+  recipe.code_bytes = std::min(parts, std::int64_t{1} << 40) * recipe.code_bits / 8;  // too many are refused with what they are for
   return recipe.code_bytes > 0 && parts % parts_together(recipe.code_bits) == 0;
 }
 

@@ -33,7 +33,7 @@ const RowIds::Order& RowIds::order() const {
 
 void RowIds::require_sound() const {
   const RowId last = largest();
-  require(value_of(last) <= most_id, Fault::invalid_data, "id ", value_of(last), " is above ", most_id);
+  require(value_of(last) <= most_id, Fault::invalid_data, file_.empty() ? "" : file_ + ": ", "id ", value_of(last), " is above ", most_id);
 }
 
 bool RowIds::consecutive() const { return order().sorted.empty(); }

@@ -91,6 +91,36 @@ class Faiss(CliTest):
         self.assertEqual(self.read("back.gknn") == self.read("x.gknn"), same_bytes)
         return faiss.read_index(self.path("x.faiss"))
 
+    def test_an_index_that_was_trained_within_its_map_is_read(self):
+        self.make()
+        quantizer = faiss.IndexFlatL2(D)
+        inner = faiss.IndexIVFFlat(quantizer, D, LISTS)
+        index = faiss.IndexIDMap(inner)
+        inner.train(self.base)
+        index.add_with_ids(self.base, self.ids)
+        self.assertFalse(index.is_trained)
+        faiss.write_index(index, self.path("t.faiss"))
+        self.assertIn("IndexIDMap(IndexIVFFlat", self.run_cli("info", "t.faiss").stdout)
+        self.run_cli("convert", "t.faiss", "t.gknn")
+        self.assert_alike(self.search("t.gknn"), self.search_faiss(index))
+
+    def test_a_bias_that_is_switched_off_is_not_used(self):
+        self.make()
+        for pca in (faiss.PCAMatrix(D, 8), faiss.LinearTransform(D, 8, True)):
+            index = faiss.IndexPreTransform(pca, faiss.IndexFlatIP(8))
+            if isinstance(pca, faiss.PCAMatrix):
+                index.train(self.base)
+            else:
+                faiss.copy_array_to_vector(np.random.default_rng(6).normal(size=8 * D).astype("f4"), pca.A)
+                faiss.copy_array_to_vector(np.full(8, 9, "f4"), pca.b)
+                pca.is_trained = True
+                index.is_trained = True
+            pca.have_bias = False
+            index.add(self.base)
+            faiss.write_index(index, self.path("t.faiss"))
+            self.run_cli("convert", "t.faiss", "t.gknn")
+            self.assert_alike(self.search("t.gknn"), self.search_faiss(index))
+
     def test_our_flat_lists_are_searched_by_faiss(self):
         for dtype in SUFFIXES:
             self.make(dtype)

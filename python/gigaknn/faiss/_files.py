@@ -12,7 +12,7 @@ from .. import _core, _index
 from .._arguments import path_of, run_of, word
 from .._errors import InvalidArgument, Unsupported
 from ._held import Held
-from ._indexes import Index, IndexFlat, IndexScalarQuantizer
+from ._indexes import Index, IndexFlat, IndexFlatIP, IndexFlatL2, IndexScalarQuantizer
 from ._inverted import IndexIVF, IndexIVFFlat, IndexIVFPQ, IndexIVFRaBitQ, IndexIVFScalarQuantizer
 from ._settings import METRIC_INNER_PRODUCT, METRIC_L2, metric_of, threads
 from ._wrappers import IndexIDMap, IndexIDMap2, IndexPreTransform, IndexRefine, IndexRefineFlat
@@ -65,15 +65,18 @@ def write_index(index: Index, fname: FilePath) -> None:
     """Writes an index of Faiss that `read_index` here and there reads; docs/faiss.md says what is not written."""
     index._require_outermost()
     held, path = index._held, path_of(fname, "fname")
-    if held.index is None:
-        raise InvalidArgument(f"this {type(index).__name__} has {'no rows' if held.is_trained else 'not been trained'}: there is nothing to write")
+    if not held.is_trained:
+        raise InvalidArgument(f"this {type(index).__name__} has not been trained: there is nothing to write")
     with tempfile.TemporaryDirectory() as folder:
-        held.index.save(f"{folder}/x.gknn", threads=threads())
+        held.without_rows().save(f"{folder}/x.gknn", threads=threads())
         inner = index._inverted()
         maps = _core.FaissMap
         map_ = maps.id_map2 if isinstance(index, IndexIDMap2) else maps.id_map if isinstance(index, IndexIDMap) else maps.where_needed
         nprobe, k_factor = 1 if inner is None else inner.nprobe, max(1.0, index._k_factor())
-        _core.export_faiss(f"{folder}/x.gknn", path, nprobe, k_factor, map_, run_of(threads(), None, None))
+        try:
+            _core.export_faiss(f"{folder}/x.gknn", path, nprobe, k_factor, map_, run_of(threads(), None, None))
+        except Unsupported as error:
+            raise Unsupported(str(error).replace(f"{folder}/x.gknn", f"this {type(index).__name__}")) from None
 
 
 def read_index(fname: FilePath, io_flags: int = 0) -> Any:
@@ -90,7 +93,10 @@ def read_index(fname: FilePath, io_flags: int = 0) -> Any:
     metric = METRIC_INNER_PRODUCT if opened.metric == "inner_product" else METRIC_L2
     held = Held(facts.cols, opened.metric, "Flat" if opened.kind == "flat" else "read")
     held.index, held.next_id = opened, opened.next_id
-    index = object.__new__(_kinds[names[place]])
+    kind_read = _kinds[names[place]]
+    if kind_read is IndexFlat:
+        kind_read = IndexFlatL2 if metric == METRIC_L2 else IndexFlatIP
+    index = object.__new__(kind_read)
     widths = re.findall(r"-> (\d+)", kind)
     index._begin(int(widths[-1]) if widths else facts.cols, metric, held)
     if isinstance(index, IndexIVF):

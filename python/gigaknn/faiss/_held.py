@@ -84,6 +84,14 @@ class Held:
     def flat(self, x, ids):
         return _index.build(x, index="Flat", metric=self.metric, ids=ids, device=self.device, threads=threads())
 
+    def without_rows(self):
+        """The index, or, of "Flat" that has no rows yet, one of none."""
+        if self.index is not None:
+            return self.index
+        index = self.flat(np.zeros((1, self.d), np.float32), np.zeros(1, np.int64))
+        index.remove([0])
+        return index
+
     def keep(self, ids):
         """Of "Flat": the rows `ids` alone are left, numbered anew. What stops this has changed nothing."""
         made = self.flat(self.index.reconstruct(ids), np.arange(len(ids))) if len(ids) else None

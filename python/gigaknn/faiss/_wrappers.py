@@ -30,26 +30,18 @@ class IndexPreTransform(Index):
         return self.index._inverted()
 
 
-class IndexRefineFlat(Index):
-    """Full vectors behind what lists hold: `k_factor` times k candidates are compared by these.
+class IndexRefine(Index):
+    """Full vectors behind what lists hold: `k_factor` times k candidates are compared by these. From `read_index`, where they are of fewer bits than IndexRefineFlat has.
 
     Attributes
     ----------
     base_index : IndexIVF or IndexPreTransform
         Its own searches compare no candidates again.
     k_factor : float
-        At least 1; gigaknn compares the next whole number times k.
+        At least 1; gigaknn compares the next whole number times k. Faiss reads files of 1000 at most.
     """
 
     _settable = {"verbose", "k_factor"}
-
-    def __init__(self, base_index: Index) -> None:
-        if not isinstance(base_index, (IndexIVF, IndexPreTransform)) or isinstance(base_index, IndexIVFFlat) or base_index._transformed:
-            raise Unsupported(f"IndexRefineFlat stands behind IndexIVFPQ, IndexIVFScalarQuantizer or IndexPreTransform, got {type(base_index).__name__}")
-        if base_index.is_trained:
-            raise Unsupported("IndexRefineFlat stands behind an index that is not trained yet")
-        base_index._held.recipe += ",RFlat"
-        self._wrap(base_index, 1.0)
 
     def _wrap(self, base_index, k_factor):
         self._begin(base_index.d, base_index.metric_type, base_index._held)
@@ -66,8 +58,16 @@ class IndexRefineFlat(Index):
         return float(self.k_factor)
 
 
-class IndexRefine(IndexRefineFlat):
-    """The same, as files have it where full vectors are of fewer bits."""
+class IndexRefineFlat(IndexRefine):
+    """The same of float32."""
+
+    def __init__(self, base_index: Index) -> None:
+        if not isinstance(base_index, (IndexIVF, IndexPreTransform)) or isinstance(base_index, IndexIVFFlat) or base_index._transformed:
+            raise Unsupported(f"IndexRefineFlat stands behind IndexIVFPQ, IndexIVFScalarQuantizer or IndexPreTransform, got {type(base_index).__name__}")
+        if base_index.is_trained:
+            raise Unsupported("IndexRefineFlat stands behind an index that is not trained yet")
+        base_index._held.recipe += ",RFlat"
+        self._wrap(base_index, 1.0)
 
 
 class IndexIDMap(Index):
@@ -138,7 +138,7 @@ class ParameterSpace:
         refined = index.index if isinstance(index, IndexIDMap) else index
         if name == "nprobe":
             extract_index_ivf(index).nprobe = int(value)
-        elif name == "k_factor_rf" and isinstance(refined, IndexRefineFlat):
+        elif name == "k_factor_rf" and isinstance(refined, IndexRefine):
             refined.k_factor = float(value)
         else:
             raise Unsupported(f"{type(index).__name__} has no parameter {name!r}: there are nprobe and k_factor_rf")
