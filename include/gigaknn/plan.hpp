@@ -4,7 +4,8 @@
 //
 // Every task reads files of tasks before it and writes one: aside, synced, renamed, then its checksummed record. Killed anywhere, the
 // same calls go on with what is done, and the graph has the same bytes: those of a build in memory, unless the budget has no room for its
-// cells and bands, or rows are whole numbers as floats, which memory takes as bytes.
+// cells and bands, or rows are whole numbers as floats, which memory takes as bytes, or get fewer dimensions by method auto, which makes
+// other cells in memory.
 #pragma once
 
 #include <algorithm>

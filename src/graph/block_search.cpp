@@ -7,7 +7,6 @@
 #include "core/gather.hpp"
 #include "core/threads.hpp"
 #include "graph/byte_candidates.hpp"
-#include "graph/compared_rows.hpp"
 #include "graph/mapped_rows.hpp"
 #include "ops/merge_lists.hpp"
 
@@ -23,7 +22,7 @@ std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
 }
 
 PrepareHints hints_for(const StoredSearch& search, std::int64_t queries, std::int64_t batch, bool self) {
-  return {.k = search.width, .queries = queries, .batch = batch, .self = self, .seven_bits = search.form == RowForm::bytes};
+  return {.k = search.width, .queries = queries, .batch = batch, .self = self, .seven_bits = search.form == RowForm::candidates};
 }
 
 void name_as_in_base(Neighbors& lists, const std::vector<std::uint32_t>& ids) {
@@ -73,9 +72,9 @@ class RowNumbers {
 
 }  // namespace
 
-StoredSearch StoredSearch::of(const StoredGraph& graph, std::int64_t candidates) {
+StoredSearch StoredSearch::of(const StoredGraph& graph, std::int64_t candidates, const CandidateRows* form) {
   if (candidates == 0) return {RowForm::of_base, graph.params.metric, graph.params.k, graph.plan.chunk_rows};
-  return {RowForm::bytes, metric_of_bytes(graph.params.metric), candidates, graph.plan.byte_chunk_rows};
+  return {RowForm::candidates, form->metric_for(graph.params.metric), candidates, graph.plan.byte_chunk_rows};
 }
 
 Neighbors nearest_in_files(const Ops& ops, const StoredCells& cells, const ShardPlan& plan, const StoredSearch& search, MatrixRef queries,
@@ -120,7 +119,7 @@ void BlockSearch::search() {
   if (!all.empty()) cells_.read_ahead(all.front(), search_.form, chunk_reader_);
   for (std::size_t i = 0; i < all.size(); ++i) search_chunk(all[i], i + 1 < all.size() ? all[i + 1] : std::vector<std::int64_t>{});
   probes_ = {};
-  if (search_.form == RowForm::bytes) keep_nearest();
+  if (search_.form == RowForm::candidates) keep_nearest();
 }
 
 void BlockSearch::write(ContainerWriter& writer, std::int64_t pass) const {
@@ -195,9 +194,9 @@ void BlockSearch::join_bands() {
       probes_[at(first * width) + i] = here || probe < 0 ? none : static_cast<std::uint32_t>(probe);
       if (!here && probe >= 0) wanted_[at(probe)] = 1;
     }
-    if (search_.form == RowForm::bytes) {
+    if (search_.form == RowForm::candidates) {
       loaded.rows = Matrix();
-      loaded = cells_.load(range(cell, last), RowForm::bytes, run_);
+      loaded = cells_.load(range(cell, last), RowForm::candidates, run_);
     }
     const auto prepared =
         graph_.ops.prepare_cells(loaded.rows, {loaded.order, loaded.begins}, search_.metric, hints_for(search_, count, count, true), run_);

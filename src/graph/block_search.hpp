@@ -2,11 +2,12 @@
 // after the other, and each row of the block looks into its cells of these.
 //
 //   rows as they are                --cells--> the k nearest
-//   rows as bytes                   --cells--> candidates --vectors from the base, canonical distances--> the k nearest of these
+//   rows as candidate_rows.hpp says --cells--> candidates --vectors from the base, canonical distances--> the k nearest of these
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,8 +29,8 @@ struct StoredSearch {
   Metric metric = Metric::l2;
   std::int64_t width = 0;       ///< rows of a list
   std::int64_t chunk_rows = 0;  ///< that are looked into at once
-  /// Lists of `candidates` rows, which are found as bytes; 0: of the k nearest.
-  static StoredSearch of(const StoredGraph& graph, std::int64_t candidates);
+  /// Lists of `candidates` rows, found in `form`; 0: of the k nearest.
+  static StoredSearch of(const StoredGraph& graph, std::int64_t candidates, const CandidateRows* form);
 };
 
 /// The nearest of each of some rows, in the cells that it looks into.

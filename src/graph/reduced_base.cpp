@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "core/gather.hpp"
-#include "core/sample.hpp"
+#include "graph/candidate_rows.hpp"
 #include "graph/compared_rows.hpp"
 #include "learn/reduced_rows.hpp"
 #include "ops/merge_lists.hpp"
@@ -58,28 +58,22 @@ std::size_t ReducedBase::making_bytes(const Ops& ops, MatrixRef base, std::int64
 std::optional<ReducedBase> ReducedBase::make(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::uint64_t seed,
                                              const RunOptions& run) {
   if (!may_exist(base.cols, metric)) return std::nullopt;
-  const bool are_bytes = base.dtype == DType::u8 && compared_as_they_are(base.dtype, metric);
-  Matrix sample = gather_rows(base, sample_rows(base.rows, fitted_rows, seed), run);
-  ByteRows form;
-  if (!are_bytes) {
-    form = fit_byte_rows(sample, metric);
-    sample = form.encode(sample, run);
-  }
-  const auto reduced = fit_reduced_rows(ops, sample, k, most_seven_bits, run);
-  if (!reduced) return std::nullopt;
+  const auto found = CandidateRows::fit_reduced(ops, gather_rows(base, sample_of_byte_rows(base.rows, seed), run), metric, k, run);
+  if (!found) return std::nullopt;
+  const ReducedRows& reduced = *found->reduced;
   ReducedBase made(base, metric);
-  made.rows_ = Matrix(base.rows, reduced->dims(), DType::u8);
-  const double unit = (are_bytes ? 1 : 1 / form.inverse_step) * reduced->unit();
+  made.rows_ = Matrix(base.rows, reduced.dims(), DType::u8);
+  const double unit = (found->bytes ? 1 / found->bytes->inverse_step : 1) * reduced.unit();
   if (std::isfinite(unit) && unit > 0) made.unit_ = unit;
   for (std::int64_t begin = 0; begin < base.rows; begin += rows_at_once) {
     const MatrixRef part = base.slice(begin, std::min(base.rows, begin + rows_at_once));
     std::uint8_t* const to = made.rows_.row<std::uint8_t>(begin);
     std::vector<float> lost(at(part.rows));
     std::vector<double> of_bytes(at(part.rows));
-    if (are_bytes) {
-      reduced->encode(ops, part, to, lost.data(), run);
+    if (found->bytes) {
+      reduced.encode(ops, found->bytes->encode(part, run, of_bytes.data()), to, lost.data(), run);
     } else {
-      reduced->encode(ops, form.encode(part, run, of_bytes.data()), to, lost.data(), run);
+      reduced.encode(ops, part, to, lost.data(), run);
     }
     for (std::size_t i = 0; i < lost.size(); ++i) {
       made.lost_ = std::max(made.lost_, made.unit_ * static_cast<double>(lost[i]) + of_bytes[i]);

@@ -10,8 +10,10 @@
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "graph/byte_candidates.hpp"
+#include "graph/candidate_rows.hpp"
 #include "graph/descent.hpp"
 #include "graph/probes.hpp"
+#include "graph/reduced_base.hpp"
 #include "graph/recall_sample.hpp"
 #include "learn/coarse_quantizer.hpp"
 #include "ops/merge_lists.hpp"
@@ -39,9 +41,9 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 constexpr double us_a_row = 4.1;           // to find its cell, to write and read it, its list
 constexpr double us_a_row_and_dim = 0.002;
 constexpr double us_a_candidate_and_dim = 7.9e-6;  // a row or a centroid that it is compared with
-constexpr double us_a_loaded_byte = 0.0027;        // each block loads all rows, each chunk those of the block
-constexpr double us_a_sampled_byte = 0.009;        // that the sample is compared with
-constexpr double share_of_values = 1.5;            // others than bytes are compared a second time
+constexpr double us_a_loaded_dim = 0.0027;         // each block loads all rows, each chunk those of the block
+constexpr double us_a_sampled_dim = 0.009;         // that the sample is compared with
+constexpr double share_of_values = 1.5;            // others than bytes take more to load, and are compared a second time
 
 // Of a merge of two graphs of 100,000 x 128 bytes to a recall of 0.96, by the same machine: 65 when it took 2.7 times a rebuild, and
 // reckoned from that now that it takes 1.5 times one (bench/results/amd-epyc-2c/descent.md).
@@ -174,7 +176,7 @@ class Planner {
   // Bands, chunks and vectors of rows with candidates, in what plan_search left for chunks of vectors: none, where that does not do.
   void plan_candidates(std::size_t free, std::size_t kept, std::int64_t least, ShardPlan& plan) const {
     plan.candidates = plan.byte_chunk_rows = plan.gathered_rows = 0;
-    if (!sizes_.candidates || !ByteCandidates::exist(sizes_.dtype, sizes_.metric)) return;
+    if (!sizes_.candidates || !CandidateRows::may_exist(sizes_.d, sizes_.dtype, sizes_.metric)) return;
     const std::int64_t width = std::min(n_ - 1, 2 * sizes_.k + 4);
     const PrepareHints joined{.k = width, .queries = plan.band_rows, .batch = plan.band_rows, .self = true, .seven_bits = true};
     const PrepareHints looked_into{.k = width, .queries = n_, .batch = plan.band_rows, .self = false, .seven_bits = true};
@@ -196,7 +198,9 @@ class Planner {
         gathering > room ? 0 : std::min(n_, static_cast<std::int64_t>((room - gathering) / (row_bytes_ + 8)));
     if (gathered_rows < std::min(n_, std::max(least, width + 1))) return;
     // Sampled rows and their candidates.
-    const std::size_t sampled = at(most_sampled) * (at(sizes_.d) + row_bytes_) + 4 * list_bytes(most_sampled, width);
+    const std::size_t fitting = ReducedBase::may_exist(sizes_.d, sizes_.metric)
+                                    ? ReducedBase::making_bytes(ops_, {nullptr, n_, sizes_.d, sizes_.dtype}, sizes_.k, threads_) : 0;
+    const std::size_t sampled = fitting + at(most_sampled) * (at(sizes_.d) + row_bytes_) + 4 * list_bytes(most_sampled, width);
     if (sampled + band > room) return;
     plan.candidates = width;
     plan.byte_chunk_rows = chunk_rows;
@@ -296,13 +300,14 @@ void estimate_pairwise(const Ops& ops, const StoredSizes& sizes, ShardPlan& plan
 
 double estimated_seconds(const StoredSizes& sizes, const ShardPlan& plan, std::int64_t probes) {
   const auto d = static_cast<double>(sizes.d);
-  const double row_bytes = d * static_cast<double>(size_of(sizes.dtype));
   const double candidates = static_cast<double>(probes * plan.cell_rows) + std::sqrt(static_cast<double>(plan.cells)) * (1 + least_regions);
-  const bool bytes = sizes.dtype == DType::u8 || sizes.dtype == DType::i8;
-  const double a_row = us_a_row + us_a_row_and_dim * d + us_a_candidate_and_dim * d * candidates * (bytes ? 1 : share_of_values) +
-                       us_a_loaded_byte * row_bytes *
-                           (static_cast<double>(plan.blocks) + static_cast<double>(sizes.n) / static_cast<double>(plan.chunk_rows)) +
-                       us_a_sampled_byte * row_bytes;
+  const double of_values = sizes.dtype == DType::u8 || sizes.dtype == DType::i8 ? 1 : share_of_values;
+  const double searched = plan.candidates > 0 ? 1 : of_values;  // as bytes
+  const std::int64_t chunk_rows = plan.candidates > 0 ? plan.byte_chunk_rows : plan.chunk_rows;
+  const double loads = static_cast<double>(plan.blocks) + static_cast<double>(sizes.n) / static_cast<double>(chunk_rows);
+  const double as_they_are = plan.candidates > 0 ? 1 + usual_neighborhood : 0;  // their cells are looked for, candidates are gathered
+  const double a_row = us_a_row + us_a_row_and_dim * d + us_a_candidate_and_dim * d * candidates * searched +
+                       us_a_loaded_dim * d * (loads * searched + as_they_are * of_values) + us_a_sampled_dim * d * of_values;
   return a_row * 1e-6 * static_cast<double>(sizes.n) * 2 / threads_at_work(sizes, plan);
 }
 

@@ -34,9 +34,22 @@ Matrix copy_of(MatrixRef rows) {
   return gather_rows(rows, all);
 }
 
+void write_levels(ContainerWriter& writer, std::string_view name, const ByteRows& bytes) {
+  const double levels[4] = {bytes.low, bytes.inverse_step, static_cast<double>(bytes.most), static_cast<double>(bytes.form)};
+  writer.add_section(name, Element::f64, 1, 4, levels);
+}
+
+ByteRows read_levels(const Container& file, std::string_view name) {
+  const auto levels = values_in<double>(file, name, Element::f64);
+  require_at(levels.size() == 4 && levels[2] >= 1 && levels[2] <= 255 && levels[3] >= 0 &&
+                 levels[3] <= static_cast<double>(ByteRows::Form::roots),
+             file.file(), 0, "does not say how rows become bytes");
+  return {static_cast<ByteRows::Form>(levels[3]), levels[0], levels[1], static_cast<std::uint8_t>(levels[2])};
+}
+
 }  // namespace
 
-void write_quantizer(const CoarseQuantizer& quantizer, const std::optional<ByteRows>& bytes, const std::filesystem::path& path) {
+void write_quantizer(const CoarseQuantizer& quantizer, const std::optional<CandidateRows>& candidates, const std::filesystem::path& path) {
   ContainerWriter writer(path, quantizer_schema, 1);
   const double steps[2] = {quantizer.bytes ? quantizer.bytes->low : 0, quantizer.bytes ? quantizer.bytes->inverse_step : 0};
   const std::uint8_t kind[3] = {quantizer.bytes.has_value(),
@@ -47,10 +60,15 @@ void write_quantizer(const CoarseQuantizer& quantizer, const std::optional<ByteR
   writer.add_section("begins", Element::i64, 1, quantizer.begins.size(), quantizer.begins.data());
   add_matrix(writer, "regions", quantizer.regions);
   add_matrix(writer, "centroids", quantizer.centroids);
-  if (bytes) {
-    const double levels[3] = {bytes->low, bytes->inverse_step, static_cast<double>(bytes->most)};
-    writer.add_section("bytes", Element::f64, 1, 3, levels);
-    writer.add_section("form", Element::u8, 1, 1, &bytes->form);
+  if (candidates) {
+    const std::uint8_t has[2] = {candidates->bytes.has_value(), candidates->reduced.has_value()};
+    writer.add_section("candidates", Element::u8, 1, 2, has);
+    if (candidates->bytes) write_levels(writer, "bytes", *candidates->bytes);
+    if (candidates->reduced) {
+      add_matrix(writer, "directions", candidates->reduced->directions);
+      writer.add_section("means", Element::f32, 1, candidates->reduced->means.size(), candidates->reduced->means.data());
+      write_levels(writer, "levels", candidates->reduced->levels);
+    }
   }
   writer.finish();
 }
@@ -75,20 +93,25 @@ CoarseQuantizer read_quantizer(const std::filesystem::path& path) {
   return quantizer;
 }
 
-std::optional<ByteRows> read_byte_rows(const std::filesystem::path& path) {
+std::optional<CandidateRows> read_candidate_rows(const std::filesystem::path& path) {
   const Container file = open_container(path, quantizer_schema);
-  if (!file.find_section("bytes")) return {};
+  if (!file.find_section("candidates")) return {};
   file.verify();
-  const auto levels = values_in<double>(file, "bytes", Element::f64);
-  const auto form = values_in<std::uint8_t>(file, "form", Element::u8);
-  require_at(levels.size() == 3 && levels[2] >= 1 && levels[2] <= 255 && form.size() == 1 &&
-                 form[0] <= static_cast<std::uint8_t>(ByteRows::Form::roots),
-             file.file(), 0, "does not say how rows become bytes");
-  return ByteRows{static_cast<ByteRows::Form>(form[0]), levels[0], levels[1], static_cast<std::uint8_t>(levels[2])};
+  const auto has = values_in<std::uint8_t>(file, "candidates", Element::u8);
+  require_at(has.size() == 2 && (has[0] || has[1]), file.file(), 0, "does not say as what rows have candidates");
+  CandidateRows found;
+  if (has[0]) found.bytes = read_levels(file, "bytes");
+  if (has[1]) {
+    const auto means = values_in<float>(file, "means", Element::f32);
+    found.reduced = {copy_of(matrix_in(file, "directions")), {means.begin(), means.end()}, read_levels(file, "levels")};
+    const MatrixRef directions = found.reduced->directions;
+    require_at(directions.dtype == DType::i8 && directions.rows == std::ssize(means), file.file(), 0, "holds no directions of rows");
+  }
+  return found;
 }
 
-void write_shard(MatrixRef rows, std::int64_t first, const std::vector<std::uint32_t>& cells, std::int64_t cell_count,
-                 const std::optional<ByteRows>& bytes, const std::filesystem::path& path, const RunOptions& run) {
+void write_shard(const Ops& ops, MatrixRef rows, std::int64_t first, const std::vector<std::uint32_t>& cells, std::int64_t cell_count,
+                 const std::optional<CandidateRows>& candidates, const std::filesystem::path& path, const RunOptions& run) {
   std::vector<std::uint32_t> begins(at(cell_count + 1)), ids(cells.size());
   for (const std::uint32_t cell : cells) ++begins[cell + 1];
   std::partial_sum(begins.begin(), begins.end(), begins.begin());
@@ -103,15 +126,16 @@ void write_shard(MatrixRef rows, std::int64_t first, const std::vector<std::uint
   writer.begin_section("rows", element_of(rows.dtype), ids.size(), static_cast<std::uint64_t>(rows.cols));
   const std::size_t row_bytes = at(rows.cols) * size_of(rows.dtype);
   for (const std::uint32_t id : ids) writer.append(rows.row_bytes(std::int64_t{id} - first), row_bytes);
-  if (bytes) {
-    writer.begin_section("bytes", Element::u8, ids.size(), static_cast<std::uint64_t>(rows.cols));
+  if (candidates) {
+    const std::int64_t dims = candidates->reduced ? candidates->reduced->dims() : rows.cols;
+    writer.begin_section("candidates", Element::u8, ids.size(), static_cast<std::uint64_t>(dims));
     std::vector<std::int64_t> some;
     for (std::size_t begin = 0; begin < ids.size(); begin += encoded_at_once) {
       check_cancelled(run);
       some.clear();
       for (std::size_t i = begin; i < std::min(ids.size(), begin + encoded_at_once); ++i) some.push_back(std::int64_t{ids[i]} - first);
-      const Matrix encoded = bytes->encode(gather_rows(rows, some, run), run);
-      writer.append(encoded.row<std::byte>(0), some.size() * at(rows.cols));
+      const Matrix encoded = candidates->encode(ops, gather_rows(rows, some, run), run);
+      writer.append(encoded.row<std::byte>(0), some.size() * at(dims));
     }
   }
   writer.finish();
@@ -131,14 +155,14 @@ void StoredCells::open(const std::filesystem::path& path) {
   const auto ids = values_in<std::uint32_t>(file, "ids", Element::u32);
   const auto begins = values_in<std::uint32_t>(file, "begins", Element::u32);
   const MatrixRef rows = matrix_in(file, "rows");
-  std::optional<MatrixRef> as_bytes;
-  if (file.find_section("bytes")) as_bytes = matrix_in(file, "bytes");
-  const bool fits = (!as_bytes || (as_bytes->rows == rows.rows && as_bytes->cols == rows.cols && as_bytes->dtype == DType::u8)) && first.size() == 1 && std::ssize(ids) == rows.rows && begins.size() > 1 && begins.back() == ids.size() &&
+  std::optional<MatrixRef> encoded;
+  if (file.find_section("candidates")) encoded = matrix_in(file, "candidates");
+  const bool fits = (!encoded || (encoded->rows == rows.rows && encoded->dtype == DType::u8)) && first.size() == 1 && std::ssize(ids) == rows.rows && begins.size() > 1 && begins.back() == ids.size() &&
                     std::is_sorted(begins.begin(), begins.end()) &&
                     (shards_.empty() || (begins.size() == shards_.front().begins.size() && rows.cols == shards_.front().rows.cols &&
                                          first[0] == shards_.back().first + shards_.back().rows.rows));
   require_at(fits, file.file(), 0, "holds no shard of these cells");
-  shards_.push_back({file, rows, as_bytes, ids.data(), first[0], {begins.begin(), begins.end()}});
+  shards_.push_back({file, rows, encoded, ids.data(), first[0], {begins.begin(), begins.end()}});
   release(shards_.back());
 }
 
@@ -167,7 +191,9 @@ void StoredCells::split(std::int64_t most_rows) {
 }
 
 bool StoredCells::have(RowForm form) const {
-  return form == RowForm::of_base || std::all_of(shards_.begin(), shards_.end(), [](const Shard& shard) { return shard.bytes.has_value(); });
+  return form == RowForm::of_base || std::all_of(shards_.begin(), shards_.end(), [&](const Shard& shard) {
+           return shard.encoded && shard.encoded->cols == shards_.front().encoded->cols;
+         });
 }
 
 std::vector<std::vector<std::int64_t>> StoredCells::chunks(const std::vector<std::uint8_t>& wanted, std::int64_t most_rows,

@@ -1,8 +1,9 @@
 // The rows of a base in files, by cell: what a graph is built from that is larger than memory. Each file is a container
 // (docs/formats.md), written whole or not at all.
 //
-//   cells.gkc     the coarse quantizer, as it was fitted; how rows become bytes, if they have candidates by these (byte_candidates.hpp)
-//   shard-S.gkc   rows [S * shard_rows, ...) of the base by cell, those of a cell in their order, and which rows they are; these as bytes
+//   cells.gkc     the coarse quantizer, as it was fitted; as what rows have candidates, if they do (candidate_rows.hpp)
+//   shard-S.gkc   rows [S * shard_rows, ...) of the base by cell, those of a cell in their order, and which rows they are; these as
+//                 candidates are found among them
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "graph/candidate_rows.hpp"
 #include "graph/shard_plan.hpp"
 #include "io/container.hpp"
 #include "io/mapped_file.hpp"
@@ -18,16 +20,17 @@
 
 namespace gigaknn {
 
-void write_quantizer(const CoarseQuantizer& quantizer, const std::optional<ByteRows>& bytes, const std::filesystem::path& path);
+void write_quantizer(const CoarseQuantizer& quantizer, const std::optional<CandidateRows>& candidates, const std::filesystem::path& path);
 /// Throws Error: io, corrupt_file.
 CoarseQuantizer read_quantizer(const std::filesystem::path& path);
-std::optional<ByteRows> read_byte_rows(const std::filesystem::path& path);
+std::optional<CandidateRows> read_candidate_rows(const std::filesystem::path& path);
 
-/// Writes the file of some rows of a base: `cells` [rows] are theirs, `first` is the first one's id. `bytes`: as these, too.
-void write_shard(MatrixRef rows, std::int64_t first, const std::vector<std::uint32_t>& cells, std::int64_t cell_count,
-                 const std::optional<ByteRows>& bytes, const std::filesystem::path& path, const RunOptions& run);
+/// Writes the file of some rows of a base: `cells` [rows] are theirs, `first` is the first one's id. `candidates`: as these, too.
+void write_shard(const Ops& ops, MatrixRef rows, std::int64_t first, const std::vector<std::uint32_t>& cells, std::int64_t cell_count,
+                 const std::optional<CandidateRows>& candidates, const std::filesystem::path& path, const RunOptions& run);
 
-enum class RowForm : std::uint8_t { of_base, bytes };
+/// Rows as they are, or as candidates are found among them.
+enum class RowForm : std::uint8_t { of_base, candidates };
 
 /// Rows of some cells together in memory, in the order of their ids: a base for Ops::prepare_cells.
 struct LoadedCells {
@@ -69,7 +72,7 @@ class StoredCells {
   struct Shard {
     Container file;
     MatrixRef rows;                     // by cell
-    std::optional<MatrixRef> bytes;     // these as bytes
+    std::optional<MatrixRef> encoded;   // these as candidates are found among them
     const std::uint32_t* ids;           // of these
     std::int64_t first;                 // id
     std::vector<std::uint32_t> begins;  // [cells + 1] into rows
@@ -78,7 +81,7 @@ class StoredCells {
       const auto c = static_cast<std::size_t>(cell);
       return {ids + begins[c], begins[c + 1] - begins[c]};
     }
-    MatrixRef in(RowForm form) const { return form == RowForm::bytes ? *bytes : rows; }
+    MatrixRef in(RowForm form) const { return form == RowForm::candidates ? *encoded : rows; }
     /// A row's place among those of the shard. Throws Error: corrupt_file.
     std::size_t place_of(std::uint32_t id) const {
       const std::int64_t place = std::int64_t{id} - first;

@@ -243,9 +243,8 @@ std::filesystem::path StoredGraph::shard_file(std::int64_t shard) const { return
 std::filesystem::path StoredGraph::lists_file(std::int64_t block) const { return folder / join_text("lists-", block, ".gkc"); }
 
 ProbeChoice StoredGraph::choice_for(const CoarseQuantizer& quantizer, const std::vector<std::int64_t>& begins, const SampledRows& sampled,
-                                    std::span<const RowId> steering, std::span<const RowId> measuring, bool candidates,
+                                    std::span<const RowId> steering, std::span<const RowId> measuring, double recall,
                                     const RunOptions& run) const {
-  const double recall = params.recall + (candidates ? missed_by_candidates(params.recall, false) : 0);
   const ProbeChooser chooser(ops, quantizer, begins, plan.band_rows, params.metric, params.k, run);
   const ProbeChoice steered = chooser.cheapest(sampled.probe_sample(steering, ProbeSample::that_steer, base, run), recall);
   return chooser.widened(steered, sampled.probe_sample(measuring, ProbeSample::that_measure, base, run), recall);
@@ -257,11 +256,11 @@ CoarseQuantizer StoredGraph::fitted(const RunOptions& run) const {
 }
 
 void StoredGraph::fit(const RunOptions& run) const {
-  std::optional<ByteRows> bytes;
+  std::optional<CandidateRows> form;
   if (by_candidates()) {
-    bytes = fit_byte_rows(gather_mapped(base, sample_of_byte_rows(base.rows, params.seed), run), params.metric, most_seven_bits);
+    form = CandidateRows::fit(ops, gather_mapped(base, sample_of_byte_rows(base.rows, params.seed), run), params.metric, params.k, run);
   }
-  write_quantizer(fitted(run), bytes, cells_file());
+  write_quantizer(fitted(run), form, cells_file());
 }
 
 std::int64_t StoredGraph::measure_probes(const RunOptions& run) const {
@@ -282,7 +281,7 @@ std::int64_t StoredGraph::measure_probes(const RunOptions& run) const {
   // As if all cells had as many rows.
   std::vector<std::int64_t> begins;
   for (std::int64_t cell = 0; cell <= quantizer.cells(); ++cell) begins.push_back(base.rows * cell / quantizer.cells());
-  return choice_for(quantizer, begins, sampled, steering, measuring, by_candidates(), run).width;
+  return choice_for(quantizer, begins, sampled, steering, measuring, params.recall, run).width;
 }
 
 void StoredGraph::divide(std::int64_t shard, const RunOptions& run) const {
@@ -303,8 +302,8 @@ void StoredGraph::divide(std::int64_t shard, const RunOptions& run) const {
   }
   std::vector<std::uint32_t> cells;
   for (const RowId cell : found) cells.push_back(static_cast<std::uint32_t>(value_of(own_cell(cell))));
-  const std::optional<ByteRows> bytes = by_candidates() ? read_byte_rows(cells_file()) : std::nullopt;
-  write_shard(rows, first, cells, quantizer.cells(), bytes, shard_file(shard), run);
+  const std::optional<CandidateRows> form = by_candidates() ? read_candidate_rows(cells_file()) : std::nullopt;
+  write_shard(ops, rows, first, cells, quantizer.cells(), form, shard_file(shard), run);
   release_rows(rows);
 }
 
@@ -321,22 +320,23 @@ void StoredGraph::choose(const RunOptions& run) const {
   SampledRows sampled(*this, std::move(both), run);
   sampled.cells = cells.cells_of(sampled.all(), run);
   probes.truth = sampled.truth_of(probes.rows);
-  const bool candidates = by_candidates() && cells.have(RowForm::bytes);
-  probes.choice = choice_for(quantizer, cells.begins(), sampled, steering, probes.rows, candidates, run);
+  std::optional<CandidateRows> form;
+  if (by_candidates() && cells.have(RowForm::candidates)) form = read_candidate_rows(cells_file());
+  const double recall = params.recall + (form ? missed_by_candidates(params.recall, form->reduced.has_value()) : 0);
+  probes.choice = choice_for(quantizer, cells.begins(), sampled, steering, probes.rows, recall, run);
   // All cells are all rows, whatever a sample can show.
   require(probes.choice.enough || probes.choice.width == quantizer.cells() || params.method == "ivf", Fault::unsupported, "not even ", probes.choice.width, " of ", quantizer.cells(),
           " cells a row would give the recall; --method exact compares all, --method ivf goes on all the same");
-  if (candidates) probes.candidates = candidates_for(cells, quantizer, sampled, {steering, probes.rows}, probes.choice, run);
+  if (form) probes.candidates = candidates_for(*form, cells, quantizer, sampled, {steering, probes.rows}, probes.choice, run);
   probes.write(probes_file());
 }
 
 // As CellSearch::find_by_candidates. 0: the most for which there is room do not do, or the search is sooner done without.
-std::int64_t StoredGraph::candidates_for(const StoredCells& cells, const CoarseQuantizer& quantizer, const SampledRows& sampled,
-                                         const std::vector<std::vector<RowId>>& samples, const ProbeChoice& choice,
-                                         const RunOptions& run) const {
-  if (choice.width < least_probes_of_candidates) return 0;
-  const std::optional<ByteRows> form = read_byte_rows(cells_file());
-  if (!form) return 0;
+std::int64_t StoredGraph::candidates_for(const CandidateRows& form, const StoredCells& cells, const CoarseQuantizer& quantizer,
+                                         const SampledRows& sampled, const std::vector<std::vector<RowId>>& samples,
+                                         const ProbeChoice& choice, const RunOptions& run) const {
+  const bool reduced = form.reduced.has_value();
+  if (!reduced && choice.width < least_probes_of_candidates) return 0;
   const NearCellFinder finder(ops, quantizer, params.metric, choice.near, choice.width, run);
   std::int64_t fewest = std::min(params.k, base.rows - 1);
   for (const std::vector<RowId>& rows : samples) {
@@ -346,12 +346,12 @@ std::int64_t StoredGraph::candidates_for(const StoredCells& cells, const CoarseQ
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = RowId{static_cast<std::int64_t>(i)};
     finder.nearest(asking, all, own.data(), looked.data(), run);
     const std::vector<RowId> probes = with_own_cells(own, looked);
-    const Neighbors lists = nearest_in_files(ops, cells, plan, StoredSearch::of(*this, plan.candidates), form->encode(asking, run), rows,
-                                             probes, choice.width + 1, run);
+    const Neighbors lists = nearest_in_files(ops, cells, plan, StoredSearch::of(*this, plan.candidates, &form), form.encode(ops, asking, run),
+                                             rows, probes, choice.width + 1, run);
     const Neighbors truth = sampled.truth_of(rows);
     const std::vector<std::int64_t> found = found_by_width(rows, truth, lists, run);
     fewest = std::max(fewest, fewest_candidates(found, wanted_of_candidates(probes, choice.width + 1, sampled.cells_of(truth.ids), truth.k,
-                                                                           missed_by_candidates(params.recall, false))));
+                                                                           missed_by_candidates(params.recall, reduced))));
   }
   return fewest > plan.candidates ? 0 : fewest;
 }
@@ -387,10 +387,12 @@ void StoredGraph::search(std::int64_t block, const RunOptions& run) const {
   const StoredCells cells(shard_files(*this), base, plan.most_rows_of_a_cell());
   const StoredProbes stored = StoredProbes::read(probes_file(), base.rows, params.k);
   const ProbeChoice& probes = stored.choice;
-  const StoredSearch search = StoredSearch::of(*this, stored.candidates);
-  require(search.form == RowForm::of_base || (params.method != "ivf" && plan.byte_chunk_rows > 0 && cells.have(RowForm::bytes)),
+  std::optional<CandidateRows> form;
+  if (stored.candidates > 0 && by_candidates() && cells.have(RowForm::candidates)) form = read_candidate_rows(cells_file());
+  require(stored.candidates == 0 || form,
           Fault::invalid_argument, printable(folder.string()),
           ": was begun by way of candidates, --method auto; go on with that, or remove the folder to begin anew");
+  const StoredSearch search = StoredSearch::of(*this, stored.candidates, form ? &*form : nullptr);
   const CoarseQuantizer quantizer = with_copies(read_quantizer(cells_file()), cells.copies());
   // Of a device's memory an eighth for the finder, the rest for the rows, as in memory.
   RunOptions finder_run = run, rows_run = run;
@@ -437,6 +439,13 @@ void StoredGraph::join(const std::filesystem::path& output, const RunOptions& ru
   writer.finish();
 }
 
+std::string StoredGraph::candidates_text(std::int64_t candidates) const {
+  if (candidates == 0) return "";
+  const std::optional<CandidateRows> form = read_candidate_rows(cells_file());
+  const std::string where = form && form->reduced ? join_text(" in ", form->reduced->dims(), " dimensions, ") : ", ";
+  return join_text(candidates, " candidates as bytes", where);
+}
+
 StoredGraph::Outcome StoredGraph::outcome(const RunOptions& run) const {
   const StoredProbes probes = StoredProbes::read(probes_file(), base.rows, params.k);
   Neighbors mine(std::ssize(probes.rows), params.k);
@@ -459,7 +468,7 @@ StoredGraph::Outcome StoredGraph::outcome(const RunOptions& run) const {
   std::iota(lists.begin(), lists.end(), std::int64_t{0});
   return {sample.measure_sampled(mine),
           join_text("ivf: ", probes.choice.width, " of about ", plan.cells, " cells a row, ",
-                    probes.candidates > 0 ? join_text(probes.candidates, " candidates as bytes, ") : "", "from files: ", plan.shards,
+                    candidates_text(probes.candidates), "from files: ", plan.shards,
                     plan.shards == 1 ? " shard, " : " shards, ", plan.blocks, plan.blocks == 1 ? " block" : " blocks"),
           data_doubts(ops, {base.rows, base.cols, base.dtype, gather}, params.metric, probes.rows, probes.truth, lists, run)};
 }

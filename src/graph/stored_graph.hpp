@@ -24,6 +24,7 @@
 namespace gigaknn {
 
 class StoredCells;
+struct CandidateRows;
 
 /// What all steps know. Borrows.
 struct StoredGraph {
@@ -57,14 +58,16 @@ struct StoredGraph {
 
  private:
   struct SampledRows;
-  /// Whether rows get bytes, by which candidates may be found.
+  /// Whether rows may have candidates (candidate_rows.hpp).
   bool by_candidates() const { return plan.byte_chunk_rows > 0 && params.method == "auto"; }
   CoarseQuantizer fitted(const RunOptions& run) const;
   ProbeChoice choice_for(const CoarseQuantizer& quantizer, const std::vector<std::int64_t>& begins, const SampledRows& sampled,
-                         std::span<const RowId> steering, std::span<const RowId> measuring, bool candidates,
+                         std::span<const RowId> steering, std::span<const RowId> measuring, double recall,
                          const RunOptions& run) const;
-  std::int64_t candidates_for(const StoredCells& cells, const CoarseQuantizer& quantizer, const SampledRows& sampled,
-                              const std::vector<std::vector<RowId>>& samples, const ProbeChoice& choice, const RunOptions& run) const;
+  std::int64_t candidates_for(const CandidateRows& form, const StoredCells& cells, const CoarseQuantizer& quantizer,
+                              const SampledRows& sampled, const std::vector<std::vector<RowId>>& samples, const ProbeChoice& choice,
+                              const RunOptions& run) const;
+  std::string candidates_text(std::int64_t candidates) const;
   std::vector<std::int64_t> found_by_width(std::span<const RowId> rows, const Neighbors& truth, const Neighbors& lists,
                                            const RunOptions& run) const;
 };
