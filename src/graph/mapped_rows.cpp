@@ -11,8 +11,6 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::int64_t gathered_span = std::int64_t{1} << 24;  // bytes of a mapped base that are looked at before they are given back
-
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace

@@ -19,6 +19,8 @@ std::span<const std::byte> bytes_of_rows(MatrixRef rows);
 
 std::vector<std::int64_t> numbers_of(std::span<const RowId> rows);
 
+/// Pages of a base that are in memory at once while rows are copied, in bytes.
+inline constexpr std::int64_t gathered_span = std::int64_t{1} << 24;
 /// Copies of some rows, ascending.
 Matrix gather_mapped(MatrixRef base, std::span<const std::int64_t> rows, const RunOptions& run);
 /// The same of rows in any order.

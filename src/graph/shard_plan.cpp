@@ -12,6 +12,7 @@
 #include "graph/byte_candidates.hpp"
 #include "graph/candidate_rows.hpp"
 #include "graph/descent.hpp"
+#include "graph/mapped_rows.hpp"
 #include "graph/probes.hpp"
 #include "graph/reduced_base.hpp"
 #include "graph/recall_sample.hpp"
@@ -193,7 +194,8 @@ class Planner {
     const std::int64_t chunk_rows = most_within(room, n_, chunk_bytes);
     if (chunk_rows < std::max(least, plan.band_rows / 2)) return;
     // Their numbers, and a bit and a half of each row of the base.
-    const std::size_t gathering = at(n_) / 4 + at(nearest_at_once) * (row_bytes_ + at(width) * 24) + shard_bytes(plan.shard_rows);
+    const std::size_t gathering = at(n_) / 4 + at(nearest_at_once) * (row_bytes_ + at(width) * 24) +
+                                  std::min(at(n_) * row_bytes_, at(gathered_span));
     const std::int64_t gathered_rows =
         gathering > room ? 0 : std::min(n_, static_cast<std::int64_t>((room - gathering) / (row_bytes_ + 8)));
     if (gathered_rows < std::min(n_, std::max(least, width + 1))) return;

@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view quantizer_schema = "gk-cells";
 constexpr std::string_view shard_schema = "gk-shard";
 constexpr std::int64_t cells_at_once = 16;  // that one thread looks at
-constexpr std::int64_t encoded_at_once = 4096;  // rows
+constexpr std::size_t encoded_bytes = std::size_t{1} << 22;  // of rows that are encoded at once
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -129,11 +129,12 @@ void write_shard(const Ops& ops, MatrixRef rows, std::int64_t first, const std::
   if (candidates) {
     const std::int64_t dims = candidates->reduced ? candidates->reduced->dims() : rows.cols;
     writer.begin_section("candidates", Element::u8, ids.size(), static_cast<std::uint64_t>(dims));
+    const std::size_t at_once = std::max<std::size_t>(16, encoded_bytes / row_bytes);
     std::vector<std::int64_t> some;
-    for (std::size_t begin = 0; begin < ids.size(); begin += encoded_at_once) {
+    for (std::size_t begin = 0; begin < ids.size(); begin += at_once) {
       check_cancelled(run);
       some.clear();
-      for (std::size_t i = begin; i < std::min(ids.size(), begin + encoded_at_once); ++i) some.push_back(std::int64_t{ids[i]} - first);
+      for (std::size_t i = begin; i < std::min(ids.size(), begin + at_once); ++i) some.push_back(std::int64_t{ids[i]} - first);
       const Matrix encoded = candidates->encode(ops, gather_rows(rows, some, run), run);
       writer.append(encoded.row<std::byte>(0), some.size() * at(dims));
     }

@@ -25,7 +25,7 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::int64_t tried_at_once = 32;  // sampled rows, whose candidates get their distances
+constexpr std::int64_t most_tried = 32;  // sampled rows at a time, whose candidates get their distances
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -360,8 +360,9 @@ std::int64_t StoredGraph::candidates_for(const CandidateRows& form, const Stored
 std::vector<std::int64_t> StoredGraph::found_by_width(std::span<const RowId> rows, const Neighbors& truth, const Neighbors& lists,
                                                       const RunOptions& run) const {
   std::vector<std::int64_t> found(at(lists.k + 1));
-  for (std::int64_t first = 0; first < std::ssize(rows); first += tried_at_once) {
-    const std::int64_t count = std::min(tried_at_once, std::ssize(rows) - first);
+  const std::int64_t at_once = std::clamp<std::int64_t>(plan.gathered_rows / (lists.k + 1), 1, most_tried);
+  for (std::int64_t first = 0; first < std::ssize(rows); first += at_once) {
+    const std::int64_t count = std::min(at_once, std::ssize(rows) - first);
     std::vector<RowId> named(rows.begin() + first, rows.begin() + first + count);
     std::copy_if(lists.ids.begin() + first * lists.k, lists.ids.begin() + (first + count) * lists.k, std::back_inserter(named),
                  [](RowId id) { return id != no_row; });

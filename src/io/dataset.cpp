@@ -7,7 +7,9 @@
 #include "core/require.hpp"
 #include "io/format.hpp"
 #include "io/mapped_file.hpp"
+#include "io/open_again.hpp"
 #include "io/shards.hpp"
+#include "io/vecs.hpp"
 
 namespace gigaknn {
 
@@ -71,6 +73,12 @@ Dataset Dataset::open_shards(const std::vector<std::filesystem::path>& paths, st
   require(memory_bytes == 0 || shape.bytes() <= memory_bytes, Fault::out_of_memory, "a budget of ", memory_bytes, " bytes is too small: ",
           files.size(), " files are gathered in ", decimal(shape.bytes()), "; gigaknn convert makes one file of them, which is mapped");
   return DatasetReader::dataset_of(gather(files, shape));
+}
+
+Dataset open_again(const std::filesystem::path& path) {
+  const std::vector<std::filesystem::path> files = shards_of(path);
+  if (files.size() != 1 || format_of(files.front()).read != read_vecs) return Dataset::open(path);
+  return DatasetReader::dataset_of(read_vecs_again(map_file(files.front()), format_of(files.front()).dtype));
 }
 
 Dataset Dataset::from(Matrix matrix) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "io/matrix_writer.hpp"
+#include "io/open_again.hpp"
 #include "io/test_files.hpp"
 
 namespace gigaknn {
@@ -105,6 +106,16 @@ TEST_F(Formats, AMatrixWithoutRowsOrColumnsIsRefused) {
   expect_error(
       Fault::corrupt_file, [&] { read_vectors(file("a.fbin", bytes(4u, 0u))); },
       "byte 0: 0 columns");
+}
+
+TEST_F(Formats, OfAVecsFileThatWasReadBeforeTheEndsAreLookedAt) {
+  const auto path = file("a.fvecs", bytes(1, 1.0f, 2, 1.0f, 1, 2.0f));
+  expect_error(Fault::corrupt_file, [&] { Dataset::open(path); }, "row 1 is 2");
+  const Dataset again = open_again(path);
+  EXPECT_EQ(again.matrix().rows, 3);
+  EXPECT_EQ(again.matrix().row<float>(2)[0], 2.0f);
+  expect_error(Fault::corrupt_file, [&] { open_again(file("b.fvecs", bytes(1, 1.0f, 1, 1.0f, 2, 2.0f))); }, "row 2 is 2");
+  expect_error(Fault::corrupt_file, [&] { open_again(file("c.fvecs", bytes(1, 1.0f, 1))); }, "the file ends");
 }
 
 TEST_F(Formats, RowsOfAVecsFileMustAgree) {

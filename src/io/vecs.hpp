@@ -11,6 +11,8 @@ namespace gigaknn {
 /// Views the rows with a stride of 4 + d * size bytes; each row's dimension is checked.
 /// Throws Error: corrupt_file.
 VectorRows read_vecs(const FileBytes& file, DType dtype);
+/// The same of a file that was read before: the dimensions of the first row and the last alone are looked at.
+VectorRows read_vecs_again(const FileBytes& file, DType dtype);
 
 Encoding encode_vecs(const MatrixShape& shape);
 

@@ -17,6 +17,7 @@
 #include "io/checksum.hpp"
 #include "io/file_lock.hpp"
 #include "io/mapped_file.hpp"
+#include "io/open_again.hpp"
 #include "io/output_file.hpp"
 #include "plan/identity.hpp"
 #include "plan/plan_folder.hpp"
@@ -217,7 +218,7 @@ GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DT
 
 void measure_plan(GraphPlan& plan, const RunOptions& run) {
   const UsualFloats floats;
-  const Dataset base = Dataset::open(plan.params.base);
+  const Dataset base = open_again(plan.params.base);
   RunOptions own = run;
   own.memory_bytes = 0;
   own.device_memory_bytes = plan.params.device_memory_bytes;

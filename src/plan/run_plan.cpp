@@ -14,6 +14,7 @@
 #include "io/file_bytes.hpp"
 #include "io/file_lock.hpp"
 #include "io/mapped_file.hpp"
+#include "io/open_again.hpp"
 #include "plan/identity.hpp"
 #include "plan/plan_folder.hpp"
 #include "plan/task_record.hpp"
@@ -191,7 +192,7 @@ PlanOutcome run_plan(const GraphPlan& plan, const Driver& driver, const RunOptio
   LockWait wait(another_run_on(plan), driver.note, run);
   const FileLock lock(plan.folder() / "lock", [&] { wait.waiting(); });
   if (!lock.is_current() || !fs::exists(plan.folder() / "plan.txt")) fail_finished(plan);
-  require_same_base(plan, Dataset::open(plan.params.base));
+  require_same_base(plan, open_again(plan.params.base));
   // Killed while the folder was being taken away: all is done.
   if (auto outcome = is_done(plan, plan.shards.tasks() - 1, &run) ? recorded_outcome(plan) : std::nullopt) {
     outcome->resumed = outcome->tasks;

@@ -16,6 +16,7 @@
 #include "io/file_bytes.hpp"
 #include "io/file_lock.hpp"
 #include "io/file_wait.hpp"
+#include "io/open_again.hpp"
 #include "plan/identity.hpp"
 #include "plan/plan_folder.hpp"
 #include "plan/sealed_text.hpp"
@@ -44,7 +45,7 @@ void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run, c
     require(is_done(plan, before), Fault::invalid_argument, "task ", task, " (", plan.task_name(task), ") needs task ", before, " (",
             plan.task_name(before), "), which is not done");
   }
-  const Dataset base = Dataset::open(plan.params.base);
+  const Dataset base = open_again(plan.params.base);
   require_same_base(plan, base);
   RunOptions own = run;
   own.threads = own.threads == 0 ? plan.threads() : std::min(own.threads, plan.threads());
