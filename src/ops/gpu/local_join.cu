@@ -19,6 +19,11 @@ namespace {
 
 constexpr int block_threads = 128;
 [[maybe_unused]] constexpr int blocks_an_sm = 8;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+[[maybe_unused]] constexpr int product_blocks_an_sm = 7;  // the compiler would not do with 64 registers
+#else
+[[maybe_unused]] constexpr int product_blocks_an_sm = blocks_an_sm;
+#endif
 constexpr int column_frags = 4;  // of 8 samples
 constexpr int tile_columns = 8 * column_frags;
 constexpr int tile_rows = 16;
@@ -254,7 +259,7 @@ __device__ __forceinline__ void copy_samples(const RowsView& rows, const JoinMem
 /// `copied`: samples have room in shared memory; else they are read where they are.
 /// `distances`: by l2 or euclidean, whose squares are integers: most pairs are told to be too far by them.
 template <class Products, bool distances>
-__global__ void __launch_bounds__(block_threads, blocks_an_sm) join_products_kernel(GrowthView graph, std::int64_t split, bool copied) {
+__global__ void __launch_bounds__(block_threads, product_blocks_an_sm) join_products_kernel(GrowthView graph, std::int64_t split, bool copied) {
   const RowsView& rows = graph.rows;
   const JoinMemory memory(simt::dynamic_shared<unsigned char>(), graph.samples);
   const int steps = steps_of(rows);
