@@ -34,7 +34,7 @@ std::vector<std::string> plan_lines(const GraphPlan& plan) {
                ? join_text("; ", plan.threads(), " of ", plan.params.threads, " threads, for which there is memory")
                : std::string()),
       join_text("  tasks    ", s.tasks(), ": fit about ", format_count(s.cells), s.fewer_cells ? " cells (more would not fit)" : " cells",
-                s.smaller_bands ? join_text(" in bands of ", format_count(s.band_rows), " rows (more would not fit)") : "", ", divide ",
+                s.no_candidates ? ", whose rows are compared as they are (candidates would not fit)" : "", s.smaller_bands ? join_text(" in bands of ", format_count(s.band_rows), " rows (more would not fit)") : "", ", divide ",
                 s.shards, s.shards == 1 ? " shard" : " shards", " of ", format_count(s.shard_rows), " rows, choose, search ", s.blocks,
                 s.blocks == 1 ? " block" : " blocks", " in chunks of ", format_count(s.candidates > 0 ? s.byte_chunk_rows : s.chunk_rows),
                 s.candidates > 0 ? " rows as bytes, join" : " rows, join"),
@@ -55,7 +55,7 @@ Json json_of_plan(const GraphPlan& plan) {
           {"recall", plan.params.graph.recall}, {"memory_bytes", plan.params.memory_bytes}, {"workers", plan.params.workers},
           {"threads", plan.threads()}, {"cells", s.cells}, {"shards", s.shards}, {"shard_rows", s.shard_rows}, {"blocks", s.blocks},
           {"band_rows", s.band_rows}, {"block_rows", s.block_rows}, {"chunk_rows", s.chunk_rows},
-          {"candidates", s.candidates}, {"byte_chunk_rows", s.byte_chunk_rows}, {"gathered_rows", s.gathered_rows}, {"tasks", s.tasks()}, {"peak_bytes", s.peak_bytes},
+          {"candidates", s.candidates}, {"byte_block_rows", s.byte_block_rows}, {"byte_chunk_rows", s.byte_chunk_rows}, {"gathered_rows", s.gathered_rows}, {"tasks", s.tasks()}, {"peak_bytes", s.peak_bytes},
           {"bytes_read", s.bytes_read}, {"bytes_written", s.bytes_written}, {"work_bytes", s.work_bytes}, {"probes", s.probes}, {"seconds", s.seconds},
           {"pairwise_shards", s.pairwise_shards}, {"pairwise_seconds", s.pairwise_seconds}};
 }

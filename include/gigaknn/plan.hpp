@@ -27,6 +27,7 @@ struct ShardPlan {
   std::int64_t cell_rows = 0;   ///< of each, about
   bool fewer_cells = false;     ///< than a build in memory has: the budget has no room for more, and the graph is another one
   bool smaller_bands = false;   ///< likewise
+  bool no_candidates = false;   ///< likewise, though rows might have some by method auto
   std::int64_t shards = 0;
   std::int64_t shard_rows = 0;  ///< of each but the last
   std::int64_t blocks = 0;      ///< of cells, whose rows are searched as one task
@@ -35,6 +36,7 @@ struct ShardPlan {
   std::int64_t chunk_rows = 0;  ///< that are searched at once
   /// Of rows that have candidates as bytes, if these find enough (docs/decisions/candidates-by-bytes.md); all 0: they have none.
   std::int64_t candidates = 0;       ///< of a row, at most
+  std::int64_t byte_block_rows = 0;  ///< whose lists of candidates are in memory at once
   std::int64_t byte_chunk_rows = 0;  ///< that are searched at once, as bytes
   std::int64_t gathered_rows = 0;    ///< vectors, of rows and of their candidates, that are in memory at once
   std::int64_t truth_rows = 0;  ///< that a sample is compared with at once

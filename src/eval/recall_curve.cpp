@@ -193,11 +193,12 @@ std::optional<OperatingPoint> RecallCurve::point_for(double recall, std::int64_t
   require(of >= 1 && of <= k, Fault::invalid_argument, "the curve is of 1 to ", k, " neighbours, not of ", of);
   if (of < k) {
     std::optional<OperatingPoint> point = point_for(recall, k);
-    // About as many candidates, which may be more than any file's numbers are.
-    constexpr double most_refine = 1e9;
+    // As many candidates, or nearly, which may be more than any file's numbers are.
+    constexpr double most_refine = 1e9, nearly = 0.95;
     if (point) {
       const double share = std::min(most_refine, static_cast<double>(point->refine) * static_cast<double>(k) / static_cast<double>(of));
-      point->refine = std::max(point->refine, static_cast<std::int64_t>(std::round(share)));
+      const double fewer = std::floor(share);
+      point->refine = static_cast<std::int64_t>(fewer >= nearly * share ? fewer : std::ceil(share));
     }
     return point;
   }

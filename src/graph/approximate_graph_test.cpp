@@ -243,6 +243,41 @@ TEST(Auto, finds_by_candidates_where_bytes_tell_rows_apart) {
   }
 }
 
+#if !defined(GIGAKNN_SANITIZED) && !defined(GIGAKNN_TINY_TILES)
+// Rows that find each other both ways fill lists that one way would leave short: as many candidates compete as there.
+TEST(Auto, misses_little_more_by_candidates_than_the_cells_do) {
+  const Base base(Kind::gaussian, 30000, 12, DType::f32);
+  GraphParams params;
+  params.k = 60;
+  params.recall = 0.95;
+  const KnnGraph by_candidates = build_graph(base.rows, params);
+  EXPECT_NE(by_candidates.method.find(" candidates by "), std::string::npos) << by_candidates.method;
+  params.method = "ivf";
+  const KnnGraph by_cells = build_graph(base.rows, params);
+  EXPECT_GE(by_candidates.recall.value, 0.95);
+  EXPECT_GE(by_candidates.recall.value, by_cells.recall.value - 0.003) << by_candidates.method << "; " << by_cells.method;
+}
+
+// Distances that overflow are nobody's: candidates are not to find them.
+TEST(Auto, finds_by_candidates_where_some_distances_overflow) {
+  Base base(Kind::gaussian, rows_of_auto, 12, DType::f32);
+  float largest = 0;
+  const auto for_each = [&](auto&& visit) {
+    for (std::int64_t i = 0; i < rows_of_auto; ++i) {
+      for (std::int64_t j = 0; j < 12; ++j) visit(i, j, base.rows.ref().row<float>(i)[j]);
+    }
+  };
+  for_each([&](std::int64_t, std::int64_t, float x) { largest = std::max(largest, std::abs(x)); });
+  for_each([&](std::int64_t i, std::int64_t j, float x) { base.rows.set(i, j, x / largest * 2.5e19f); });
+  GraphParams params;
+  params.k = 10;
+  params.recall = 0.9;
+  params.allow_nonfinite = true;
+  const KnnGraph graph = build_graph(base.rows, params);
+  EXPECT_NE(graph.method.find(" candidates by "), std::string::npos) << graph.method;
+}
+#endif
+
 // Groups of rows that lie so far apart that a byte's step is wider than any of them.
 TEST(Auto, looks_at_all_in_full_where_bytes_do_not) {
   constexpr std::int64_t n = rows_of_auto, groups = 3;

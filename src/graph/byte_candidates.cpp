@@ -17,26 +17,24 @@ PrepareHints hints(std::int64_t n, std::int64_t width, std::int64_t band_rows) {
 
 }  // namespace
 
-std::vector<RowId> with_own_cells(std::span<const RowId> own, std::span<const RowId> looked) {
-  const std::size_t width = own.empty() ? 0 : looked.size() / own.size();
-  std::vector<RowId> cells;
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    cells.push_back(own[i]);
-    for (const RowId cell : looked.subspan(i * width, width)) cells.push_back(cell == own[i] ? no_row : cell);
+SampledCells::SampledCells(std::span<const RowId> own, std::span<const RowId> looked, std::span<const RowId> of_truth) {
+  const std::size_t q = own.size(), of_each = q == 0 ? 0 : looked.size() / q, k = q == 0 ? 0 : of_truth.size() / q;
+  width = static_cast<std::int64_t>(1 + of_each + k);
+  for (std::size_t i = 0; i < q; ++i) {
+    const auto first = static_cast<std::ptrdiff_t>(cells.size());
+    const auto add = [&](RowId cell) {
+      const bool there = cell != no_row && std::find(cells.begin() + first, cells.end(), cell) != cells.end();
+      cells.push_back(there ? no_row : cell);
+    };
+    add(own[i]);
+    for (const RowId cell : looked.subspan(i * of_each, of_each)) add(cell);
+    for (const RowId cell : of_truth.subspan(i * k, k)) add(cell);
   }
-  return cells;
 }
 
-std::int64_t wanted_of_candidates(std::span<const RowId> cells, std::int64_t width, std::span<const RowId> cell_of, std::int64_t k,
-                                  double missed) {
-  std::int64_t reached = 0, all = 0;
-  for (std::size_t entry = 0; entry < cell_of.size(); ++entry) {
-    if (cell_of[entry] == no_row) continue;
-    const auto looked = cells.subspan(entry / at(k) * at(width), at(width));
-    ++all;
-    reached += std::find(looked.begin(), looked.end(), cell_of[entry]) != looked.end();
-  }
-  return reached - static_cast<std::int64_t>(missed * static_cast<double>(all));
+std::int64_t wanted_of_candidates(std::span<const RowId> of_truth, double missed) {
+  const auto all = static_cast<std::int64_t>(of_truth.size()) - std::count(of_truth.begin(), of_truth.end(), no_row);
+  return all - static_cast<std::int64_t>(missed * static_cast<double>(all));
 }
 
 std::int64_t fewest_candidates(const std::vector<std::int64_t>& found, std::int64_t wanted) {

@@ -30,16 +30,16 @@ inline constexpr std::int64_t nearest_at_once = std::int64_t{1} << 11;  ///< row
 /// What candidates may miss of a graph of this recall, and its cells must have beyond it.
 inline double missed_by_candidates(double recall, bool reduced) { return (1 - recall) / (reduced ? 10 : 40); }
 
-/// The cells that rows of a sample look into, their own first.
-///
-///   own     [q]         the cell of each
-///   looked  [q, width]  the nearest cells of each
-///   result  [q, width + 1]  `no_row` where its own comes again
-std::vector<RowId> with_own_cells(std::span<const RowId> own, std::span<const RowId> looked);
-/// How many true neighbours candidates must find of a sample whose rows look into `cells` [q, width], where they may miss that share of
-/// all: `cell_of` [q, k] where the true neighbours stand, or `no_row`.
-std::int64_t wanted_of_candidates(std::span<const RowId> cells, std::int64_t width, std::span<const RowId> cell_of, std::int64_t k,
-                                  double missed);
+/// Where rows of a sample look for candidates: in their own cells, in those they look into, and in those of their true neighbours, some of
+/// which look into theirs. So all that competes with these in a list is there.
+struct SampledCells {
+  std::vector<RowId> cells;  ///< [q, width] each once, or `no_row`
+  std::int64_t width;
+  /// `own` [q], `looked` [q, any], `of_truth` [q, k], or `no_row`.
+  SampledCells(std::span<const RowId> own, std::span<const RowId> looked, std::span<const RowId> of_truth);
+};
+/// How many true neighbours candidates must find that may miss that share of all: `of_truth` [q, k] the cells of these, or `no_row`.
+std::int64_t wanted_of_candidates(std::span<const RowId> of_truth, double missed);
 /// The fewest candidates that find so many; more than there are if all find fewer. `found` as RecallSample::found_by_width tells it.
 std::int64_t fewest_candidates(const std::vector<std::int64_t>& found, std::int64_t wanted);
 

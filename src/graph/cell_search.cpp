@@ -244,10 +244,9 @@ void CellSearch::find_by_candidates(const RecallSample& steer, const RecallSampl
   if (!find_by(steer, recall) || !find_by(measure, recall)) prepare();
 }
 
-// Of what a sample's rows should find in the cells that they look into, candidates may miss some.
+// Of what a sample's rows should find, candidates may miss some.
 bool CellSearch::find_by(const RecallSample& sample, double recall) {
   const auto& rows = sample.rows();
-  const std::int64_t width = probes() + 1;
   const auto cells_of = [&](std::span<const RowId> some) {
     std::vector<RowId> cells;
     for (const RowId row : some) cells.push_back(row == no_row ? no_row : RowId{cell_of_[at(value_of(row))]});
@@ -256,12 +255,12 @@ bool CellSearch::find_by(const RecallSample& sample, double recall) {
   const std::vector<RowId> own = cells_of(rows);
   std::vector<RowId> looked(rows.size() * at(probes()));
   find_probes(rows, own, looked);
-  const std::vector<RowId> probes = with_own_cells(own, looked);
+  const std::vector<RowId> of_truth = cells_of(sample.wanted());
+  const SampledCells probes(own, looked, of_truth);
   Neighbors lists(std::ssize(rows), ByteCandidates::most(k_, n_));
-  ops_.nearest_in_cells(candidates_->cells(), gather_rows(bytes(), rows, run_), probes.data(), width, lists.k, NeighborsOut(lists), run_,
+  ops_.nearest_in_cells(candidates_->cells(), gather_rows(bytes(), rows, run_), probes.cells.data(), probes.width, lists.k, NeighborsOut(lists), run_,
                         rows.data());
-  return candidates_->widen(sample, lists, wanted_of_candidates(probes, width, cells_of(sample.truth().ids), sample.truth().k,
-                                                                missed_by_candidates(recall, reduced())));
+  return candidates_->widen(sample, lists, wanted_of_candidates(of_truth, missed_by_candidates(recall, reduced())));
 }
 
 ProbeChooser CellSearch::chooser(const RecallSample& sample) const {

@@ -27,17 +27,22 @@ std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(std::int64_t n, s
   return {std::move(steering), std::move(measuring)};
 }
 
-RecallSample::RecallSample(Metric metric, std::int64_t population, std::vector<RowId> rows, Neighbors truth)
-    : metric_(metric), population_(population), rows_(std::move(rows)), truth_(std::move(truth)) {
-  for (std::size_t entry = 0; entry < truth_.ids.size(); ++entry) {
-    if (!(key_of_value(metric_, truth_.distances[entry]) < std::numeric_limits<float>::infinity())) truth_.ids[entry] = no_row;
+bool RecallSample::is_wanted(std::size_t entry) const {
+  return truth_.ids[entry] != no_row && key_of_value(metric_, truth_.distances[entry]) < std::numeric_limits<float>::infinity();
+}
+
+std::vector<RowId> RecallSample::wanted() const {
+  std::vector<RowId> rows(truth_.ids.begin(), truth_.ids.end());
+  for (std::size_t entry = 0; entry < rows.size(); ++entry) {
+    if (!is_wanted(entry)) rows[entry] = no_row;
   }
+  return rows;
 }
 
 // True neighbours of sampled row i.
 std::int64_t RecallSample::wanted_of(std::int64_t i) const {
   std::int64_t wanted = truth_.k;
-  while (wanted > 0 && truth_.ids[at(i * truth_.k + wanted - 1)] == no_row) --wanted;
+  while (wanted > 0 && !is_wanted(at(i * truth_.k + wanted - 1))) --wanted;
   return wanted;
 }
 

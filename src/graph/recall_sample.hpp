@@ -15,11 +15,13 @@ namespace gigaknn {
 class RecallSample {
  public:
   /// `truth`: the k nearest of each of `rows`, of a base of `population` rows.
-  /// Of those that are infinitely far any is as good as another: they count as none.
-  RecallSample(Metric metric, std::int64_t population, std::vector<RowId> rows, Neighbors truth);
+  RecallSample(Metric metric, std::int64_t population, std::vector<RowId> rows, Neighbors truth)
+      : metric_(metric), population_(population), rows_(std::move(rows)), truth_(std::move(truth)) {}
 
   const std::vector<RowId>& rows() const { return rows_; }
   const Neighbors& truth() const { return truth_; }
+  /// [rows, k] those of the true neighbours that lists are measured by: `no_row` for those that are infinitely far, where any row is as good.
+  std::vector<RowId> wanted() const;
 
   /// Of the lists of all rows, with canonical distances. An entry as near as the last true neighbour is a hit: which of equals is
   /// listed is chance.
@@ -37,6 +39,7 @@ class RecallSample {
   Recall measure_keys(std::int64_t width, KeyOf key_of) const;
   std::vector<float> distances_of(const Ops& ops, MatrixRef base, std::span<const RowId> lists, std::int64_t width,
                                   const RunOptions& run) const;
+  bool is_wanted(std::size_t entry) const;
   std::int64_t wanted_of(std::int64_t i) const;
 
   Metric metric_;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "core/random.hpp"
 #include "core/require.hpp"
@@ -33,6 +34,7 @@ constexpr std::size_t share_of_threads = 8;
 constexpr double most_of_threads = 0.05;  // of the time, for blocks and chunks that are smaller for them
 constexpr std::int64_t usual_threads = 2, most_threads = 64;
 constexpr std::int64_t sampled_rows = 2 * most_sampled;
+constexpr std::size_t page_bytes = 4096;
 constexpr std::int64_t usual_neighborhood = 3;  // rows and their candidates, for each row
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -81,7 +83,7 @@ class Planner {
       const double most_seconds = estimated_seconds(without, plan, usual_probes) * (1 + most_of_threads);
       for (std::int64_t more = threads_within(budget); more > threads; --more) {
         ShardPlan other = plan;
-        if (!plan_for_threads(more, budget, other) || other.fewer_cells || other.smaller_bands ||
+        if (!plan_for_threads(more, budget, other) || other.fewer_cells || other.smaller_bands || other.candidates < plan.candidates ||
             estimated_seconds(without, other, usual_probes) > most_seconds) {
           continue;
         }
@@ -144,15 +146,28 @@ class Planner {
     if (neighbor_bytes > free) return false;
     plan.peak_bytes = kept + std::max({shard_bytes(plan.shard_rows), truth_bytes(plan.truth_rows), neighbor_bytes});
 
-    // Where memory is short bands are smaller: halves, so that the graph is the same whatever the budget where that hardly changes.
-    const std::int64_t usual = std::min(n_, std::max(usual_band_rows(n_, sizes_.d, sizes_.dtype), plan.most_rows_of_a_cell()));
+    // Where memory is short bands are smaller: halves, so that the graph is the same whatever the budget where that hardly changes. A
+    // quarter of the usual ones at least, where it is for candidates.
+    const std::int64_t usual = std::max(usual_band_rows(n_, sizes_.d, sizes_.dtype), plan.most_rows_of_a_cell());
+    const std::size_t before_search = plan.peak_bytes;
     plan.band_rows = usual;
-    while (!plan_search(free, kept, least, plan)) {
-      plan.band_rows /= 2;
-      if (plan.band_rows < least) return false;
+    std::optional<ShardPlan> without_candidates;
+    while (true) {
+      plan.peak_bytes = before_search;
+      if (plan_search(free, kept, least, plan)) {
+        if (!may_have_candidates(sizes_) || plan_candidates(free, kept, least, plan)) break;
+        if (!without_candidates) without_candidates = plan;
+      }
+      const std::int64_t narrower = rows_of_band(plan) / 2;
+      if (without_candidates && narrower < std::max(least, std::min(n_, usual) / 4)) {
+        plan = *without_candidates;
+        break;
+      }
+      if (narrower < least) return false;
+      plan.band_rows = narrower;
     }
     plan.smaller_bands = plan.band_rows < usual;
-    plan_candidates(free, kept, least, plan);
+    plan.no_candidates = may_have_candidates(sizes_) && plan.candidates == 0;
     plan.peak_bytes = std::max(plan.peak_bytes, program_bytes + coarse_quantizer_bytes(ops_, n_, sizes_.d, sizes_.dtype, plan.cells));
 
     const std::size_t rows = at(n_) * row_bytes_;
@@ -164,54 +179,84 @@ class Planner {
     if (as_bytes > 0) {
       // Where rows and their candidates are gathered, other rows are read with them.
       plan.bytes_read = 4 * rows + at(plan.blocks) * (as_bytes + at(n_) * 4) + at(n_ / plan.byte_chunk_rows + 2) * as_bytes +
-                        at(gatherings(plan)) * rows + 3 * lists;
+                        at(gatherings(plan)) * std::min(rows, at(plan.gathered_rows) * std::max(page_bytes, row_bytes_)) + 3 * lists;
     }
     plan.bytes_written = shards + 2 * lists + at(n_) * 4;
     plan.work_bytes = shards + lists + at(n_) * 4;
     return true;
   }
 
-  // A row's list, and the same in order; its id, its place, its cells.
-  static std::size_t row_of_block(std::int64_t k) { return 2 * list_bytes(1, k) + 16 + 4 * usual_probes; }
+  // What chunks and the lists of a block take of the memory that is left.
+  struct Halves {
+    std::int64_t block_rows = 0, chunk_rows = 0;
+    std::size_t searching = 0;  // beside the lists
+  };
+  // Nothing: less than the `least` rows of a chunk or of a block, or than `beside` chunks, would do.
+  std::optional<Halves> halves(std::size_t free, std::size_t row_of_block, const std::function<std::size_t(std::int64_t)>& chunk_bytes,
+                               std::size_t beside, std::int64_t least_chunk, std::int64_t least_block) const {
+    Halves found;
+    const std::int64_t many = std::max(least_chunk, many_rows);  // what few rows take grows otherwise
+    const auto row_of_chunk = static_cast<double>(chunk_bytes(2 * many) - chunk_bytes(many)) / static_cast<double>(many);
+    // Each block loads all rows, and its own rows are coded for each chunk: n (1 / block + 1 / chunk) times as many of either, which is
+    // least where the rows are in this proportion.
+    const double share = 1 / (1 + std::sqrt(row_of_chunk / static_cast<double>(row_of_block)));
+    const double before_rows = static_cast<double>(chunk_bytes(many)) - static_cast<double>(many) * row_of_chunk;
+    const double of_rows = std::max(0.0, static_cast<double>(free) - std::max(0.0, before_rows));
+    found.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>(share * of_rows) / static_cast<std::int64_t>(row_of_block));
+    found.chunk_rows = most_within(free - at(found.block_rows) * row_of_block, n_, chunk_bytes);
+    if (found.chunk_rows < least_chunk) return std::nullopt;
+    found.searching = std::max(chunk_bytes(found.chunk_rows), beside);
+    if (found.searching > free) return std::nullopt;
+    found.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>((free - found.searching) / row_of_block));
+    if (found.block_rows < least_block) return std::nullopt;
+    return found;
+  }
 
-  // Bands, chunks and vectors of rows with candidates, in what plan_search left for chunks of vectors: none, where that does not do.
-  void plan_candidates(std::size_t free, std::size_t kept, std::int64_t least, ShardPlan& plan) const {
-    plan.candidates = plan.byte_chunk_rows = plan.gathered_rows = 0;
-    if (!sizes_.candidates || !CandidateRows::may_exist(sizes_.d, sizes_.dtype, sizes_.metric)) return;
+  // Blocks, chunks and vectors of rows with candidates, beside bands as they are. False: that does not do.
+  bool plan_candidates(std::size_t free, std::size_t kept, std::int64_t least, ShardPlan& plan) const {
+    plan.candidates = plan.byte_block_rows = plan.byte_chunk_rows = plan.gathered_rows = 0;
+    const std::int64_t band_rows = rows_of_band(plan);
     const std::int64_t width = std::min(n_ - 1, 2 * sizes_.k + 4);
-    const PrepareHints joined{.k = width, .queries = plan.band_rows, .batch = plan.band_rows, .self = true, .seven_bits = true};
-    const PrepareHints looked_into{.k = width, .queries = n_, .batch = plan.band_rows, .self = false, .seven_bits = true};
+    const PrepareHints joined{.k = width, .queries = band_rows, .batch = band_rows, .self = true, .seven_bits = true};
+    const PrepareHints looked_into{.k = width, .queries = n_, .batch = band_rows, .self = false, .seven_bits = true};
     const auto cell_bytes = [&](std::int64_t rows, const PrepareHints& hints) {
       return ops_.cell_bytes_needed(rows, sizes_.d, DType::u8, metric_of_bytes(sizes_.metric), plan.chunk_cells(rows), hints, threads_);
     };
-    const std::size_t lists = std::min(at(plan.block_rows) * row_of_block(sizes_.k), at(rows_of_task(plan)) * row_of_block(width));
-    const std::size_t room = free - std::min(free, lists);
-    const std::size_t band = at(plan.band_rows) * (at(sizes_.d) + 8) + band_bytes(plan.band_rows, width) + shard_bytes(plan.shard_rows);
-    // Of the vectors and the bytes of a band one is in memory.
-    const std::size_t joining = std::max(band + cell_bytes(plan.band_rows, joined), at(plan.band_rows) * (row_bytes_ + 8) + shard_bytes(plan.shard_rows));
-    if (joining > room) return;
+    const std::size_t band = at(band_rows) * (at(sizes_.d) + 8) + band_bytes(band_rows, width) + shard_bytes(plan.shard_rows);
     const auto chunk_bytes = [&](std::int64_t rows) { return at(rows) * (at(sizes_.d) + 16) + band + cell_bytes(rows, looked_into); };
-    const std::int64_t chunk_rows = most_within(room, n_, chunk_bytes);
-    if (chunk_rows < std::max(least, plan.band_rows / 2)) return;
-    // Their numbers, and a bit and a half of each row of the base.
+    // Of the vectors and the bytes of a band one is in memory.
+    const std::size_t joining =
+        std::max(band + cell_bytes(band_rows, joined), at(band_rows) * (row_bytes_ + 8) + shard_bytes(plan.shard_rows));
+    // Numbers of rows that are gathered, and a bit and a half of each row of the base.
     const std::size_t gathering = at(n_) / 4 + at(nearest_at_once) * (row_bytes_ + at(width) * 24) +
                                   std::min(at(n_) * row_bytes_, at(gathered_span));
-    const std::int64_t gathered_rows =
-        gathering > room ? 0 : std::min(n_, static_cast<std::int64_t>((room - gathering) / (row_bytes_ + 8)));
-    if (gathered_rows < std::min(n_, std::max(least, width + 1))) return;
-    // Sampled rows and their candidates.
+    const std::size_t a_vector = row_bytes_ + 8;
+    const std::int64_t least_gathered = std::min(n_, std::max(least, width + 1));
     const std::size_t fitting = ReducedBase::may_exist(sizes_.d, sizes_.metric)
                                     ? ReducedBase::making_bytes(ops_, {nullptr, n_, sizes_.d, sizes_.dtype}, sizes_.k, threads_) : 0;
-    const std::size_t sampled = fitting + at(most_sampled) * (at(sizes_.d) + row_bytes_) + 4 * list_bytes(most_sampled, width);
-    if (sampled + band > room) return;
+    const std::size_t sampled = at(most_sampled) * (at(sizes_.d) + row_bytes_) + 4 * list_bytes(most_sampled, width);
+    const auto found = halves(free, block_row_bytes(width, usual_probes), chunk_bytes,
+                              std::max({joining, gathering + at(least_gathered) * a_vector, sampled + band, fitting}),
+                              std::max(least, band_rows / 2), std::max(least, band_rows));
+    if (!found) return false;
     plan.candidates = width;
-    plan.byte_chunk_rows = chunk_rows;
-    plan.gathered_rows = gathered_rows;
-    plan.peak_bytes = std::max(plan.peak_bytes, kept + lists + std::max({joining, chunk_bytes(chunk_rows), sampled + band,
-                                                                         gathering + at(gathered_rows) * (row_bytes_ + 8)}));
+    plan.byte_block_rows = found->block_rows;
+    plan.byte_chunk_rows = found->chunk_rows;
+    plan.gathered_rows = std::min(n_, static_cast<std::int64_t>((found->searching - gathering) / a_vector));
+    divide_into_blocks(found->block_rows, plan);
+    const std::size_t lists = at(std::min(found->block_rows, rows_of_task(plan))) * block_row_bytes(width, usual_probes);
+    plan.peak_bytes = std::max(plan.peak_bytes, kept + found->searching + lists);
+    return true;
   }
 
-  std::int64_t rows_of_task(const ShardPlan& plan) const { return (n_ + plan.blocks - 1) / plan.blocks + plan.band_rows; }
+  void divide_into_blocks(std::int64_t rows, ShardPlan& plan) const {
+    const std::int64_t by_memory = (n_ + rows - 1) / rows;
+    plan.blocks = std::max(by_memory, sizes_.shard_rows > 0 ? plan.shards : (n_ + task_rows() - 1) / task_rows());
+  }
+
+  // Bands are as wide as those of a build in memory, whatever there is to fill them.
+  std::int64_t rows_of_band(const ShardPlan& plan) const { return std::min(n_, plan.band_rows); }
+  std::int64_t rows_of_task(const ShardPlan& plan) const { return (n_ + plan.blocks - 1) / plan.blocks + rows_of_band(plan); }
 
   // How often vectors are gathered: rows have most of their candidates in common.
   std::int64_t gatherings(const ShardPlan& plan) const {
@@ -223,36 +268,26 @@ class Planner {
   // Bands, chunks and blocks. False: bands of so many rows do not do.
   bool plan_search(std::size_t free, std::size_t kept, std::int64_t least, ShardPlan& plan) const {
     // A band is joined, and looks into chunks.
-    const PrepareHints joined{.k = sizes_.k, .queries = plan.band_rows, .batch = plan.band_rows, .self = true};
-    const PrepareHints looked_into{.k = sizes_.k, .queries = n_, .batch = plan.band_rows, .self = false};
+    const std::int64_t band_rows = rows_of_band(plan);
+    const PrepareHints joined{.k = sizes_.k, .queries = band_rows, .batch = band_rows, .self = true};
+    const PrepareHints looked_into{.k = sizes_.k, .queries = n_, .batch = band_rows, .self = false};
     const auto cell_bytes = [&](std::int64_t rows, const PrepareHints& hints) {
       return ops_.cell_bytes_needed(rows, sizes_.d, sizes_.dtype, sizes_.metric, plan.chunk_cells(rows), hints, threads_);
     };
-    const std::size_t band = at(plan.band_rows) * (row_bytes_ + 8) + band_bytes(plan.band_rows, sizes_.k) + shard_bytes(plan.shard_rows);
-    const std::size_t joining = band + cell_bytes(plan.band_rows, joined);
+    const std::size_t band = at(band_rows) * (row_bytes_ + 8) + band_bytes(band_rows, sizes_.k) + shard_bytes(plan.shard_rows);
+    const std::size_t joining = band + cell_bytes(band_rows, joined);
     const auto chunk_bytes = [&](std::int64_t rows) {
       return at(rows) * (row_bytes_ + 16) + band + cell_bytes(rows, looked_into);
     };
-    const std::size_t row_of_block = Planner::row_of_block(sizes_.k);
-    const std::int64_t many = std::max(least, many_rows);  // what few rows take grows otherwise
-    const auto row_of_chunk = static_cast<double>(chunk_bytes(2 * many) - chunk_bytes(many)) / static_cast<double>(many);
-    // Each block loads all rows, and its own rows are coded for each chunk: n (1 / block + 1 / chunk) times as many of either, which is
-    // least where the rows are in this proportion.
-    const double share = 1 / (1 + std::sqrt(row_of_chunk / static_cast<double>(row_of_block)));
-    const double before_rows = static_cast<double>(chunk_bytes(many)) - static_cast<double>(many) * row_of_chunk;
-    const double of_rows = std::max(0.0, static_cast<double>(free) - std::max(0.0, before_rows));
-    plan.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>(share * of_rows) / static_cast<std::int64_t>(row_of_block));
-    plan.chunk_rows = most_within(free - at(plan.block_rows) * row_of_block, n_, chunk_bytes);
+    const std::size_t row_of_block = block_row_bytes(sizes_.k, usual_probes);
     // Smaller chunks than half a band cost more, each of all rows of a block, than smaller bands do.
-    if (plan.chunk_rows < std::max(least, plan.band_rows / 2)) return false;
-    const std::size_t searching = std::max(chunk_bytes(plan.chunk_rows), joining);
-    if (searching > free) return false;
-    plan.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>((free - searching) / row_of_block));
-    if (plan.block_rows < std::max(least, plan.band_rows)) return false;
-    const std::int64_t by_memory = (n_ + plan.block_rows - 1) / plan.block_rows;
-    plan.blocks = std::max(by_memory, sizes_.shard_rows > 0 ? plan.shards : (n_ + task_rows() - 1) / task_rows());
+    const auto found = halves(free, row_of_block, chunk_bytes, joining, std::max(least, band_rows / 2), std::max(least, band_rows));
+    if (!found) return false;
+    plan.block_rows = found->block_rows;
+    plan.chunk_rows = found->chunk_rows;
+    divide_into_blocks(plan.block_rows, plan);
     // The bands that begin in its share: the last may end far behind.
-    plan.peak_bytes = std::max(plan.peak_bytes, kept + searching + at(std::min(plan.block_rows, rows_of_task(plan))) * row_of_block);
+    plan.peak_bytes = std::max(plan.peak_bytes, kept + found->searching + at(std::min(plan.block_rows, rows_of_task(plan))) * row_of_block);
     return true;
   }
 
@@ -299,6 +334,12 @@ void estimate_pairwise(const Ops& ops, const StoredSizes& sizes, ShardPlan& plan
 }
 
 }  // namespace
+
+bool may_have_candidates(const StoredSizes& sizes) {
+  return sizes.candidates && CandidateRows::may_exist(sizes.d, sizes.dtype, sizes.metric);
+}
+
+std::size_t block_row_bytes(std::int64_t width, std::int64_t probes) { return 2 * list_bytes(1, width) + 16 + 4 * at(probes); }
 
 double estimated_seconds(const StoredSizes& sizes, const ShardPlan& plan, std::int64_t probes) {
   const auto d = static_cast<double>(sizes.d);

@@ -33,6 +33,11 @@ struct StoredSizes {
   bool candidates = false;       ///< may be by way of candidates, where rows have such
 };
 
+/// Whether rows may have candidates, if memory does.
+bool may_have_candidates(const StoredSizes& sizes);
+/// Of a block: a row's list, of `width`, and the same in order; its id, its place, its cells.
+std::size_t block_row_bytes(std::int64_t width, std::int64_t probes);
+
 /// What all processes take together.
 std::size_t peak_of_all(const ShardPlan& plan, int workers);
 

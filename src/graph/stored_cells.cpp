@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::string_view quantizer_schema = "gk-cells";
 constexpr std::string_view shard_schema = "gk-shard";
+constexpr std::uint32_t schema_version = 2;
 constexpr std::int64_t cells_at_once = 16;  // that one thread looks at
 constexpr std::size_t encoded_bytes = std::size_t{1} << 22;  // of rows that are encoded at once
 
@@ -24,7 +25,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 Container open_container(const std::filesystem::path& path, std::string_view schema) {
   Container file = Container::open(path);
-  require_schema(file, schema, 1);
+  require_schema(file, schema, schema_version);
   return file;
 }
 
@@ -50,7 +51,7 @@ ByteRows read_levels(const Container& file, std::string_view name) {
 }  // namespace
 
 void write_quantizer(const CoarseQuantizer& quantizer, const std::optional<CandidateRows>& candidates, const std::filesystem::path& path) {
-  ContainerWriter writer(path, quantizer_schema, 1);
+  ContainerWriter writer(path, quantizer_schema, schema_version);
   const double steps[2] = {quantizer.bytes ? quantizer.bytes->low : 0, quantizer.bytes ? quantizer.bytes->inverse_step : 0};
   const std::uint8_t kind[3] = {quantizer.bytes.has_value(),
                                 static_cast<std::uint8_t>(quantizer.bytes ? quantizer.bytes->form : ByteRows::Form{}),
@@ -93,7 +94,7 @@ CoarseQuantizer read_quantizer(const std::filesystem::path& path) {
   return quantizer;
 }
 
-std::optional<CandidateRows> read_candidate_rows(const std::filesystem::path& path) {
+std::optional<CandidateRows> read_candidate_rows(const std::filesystem::path& path, std::int64_t cols) {
   const Container file = open_container(path, quantizer_schema);
   if (!file.find_section("candidates")) return {};
   file.verify();
@@ -105,7 +106,7 @@ std::optional<CandidateRows> read_candidate_rows(const std::filesystem::path& pa
     const auto means = values_in<float>(file, "means", Element::f32);
     found.reduced = {copy_of(matrix_in(file, "directions")), {means.begin(), means.end()}, read_levels(file, "levels")};
     const MatrixRef directions = found.reduced->directions;
-    require_at(directions.dtype == DType::i8 && directions.rows == std::ssize(means), file.file(), 0, "holds no directions of rows");
+    require_at(directions.dtype == DType::i8 && directions.rows == std::ssize(means) && directions.cols == cols, file.file(), 0, "holds no directions of rows");
   }
   return found;
 }
@@ -118,7 +119,7 @@ void write_shard(const Ops& ops, MatrixRef rows, std::int64_t first, const std::
   std::vector<std::uint32_t> next(begins.begin(), begins.end() - 1);
   for (std::size_t i = 0; i < cells.size(); ++i) ids[next[cells[i]]++] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(i);
 
-  ContainerWriter writer(path, shard_schema, 1);
+  ContainerWriter writer(path, shard_schema, schema_version);
   const std::int64_t first_of_all = first;
   writer.add_section("first", Element::i64, 1, 1, &first_of_all);
   writer.add_section("begins", Element::u32, 1, begins.size(), begins.data());
@@ -158,7 +159,8 @@ void StoredCells::open(const std::filesystem::path& path) {
   const MatrixRef rows = matrix_in(file, "rows");
   std::optional<MatrixRef> encoded;
   if (file.find_section("candidates")) encoded = matrix_in(file, "candidates");
-  const bool fits = (!encoded || (encoded->rows == rows.rows && encoded->dtype == DType::u8)) && first.size() == 1 && std::ssize(ids) == rows.rows && begins.size() > 1 && begins.back() == ids.size() &&
+  const bool fits = (!encoded || (encoded->rows == rows.rows && encoded->dtype == DType::u8)) &&
+                    first.size() == 1 && std::ssize(ids) == rows.rows && begins.size() > 1 && begins.back() == ids.size() &&
                     std::is_sorted(begins.begin(), begins.end()) &&
                     (shards_.empty() || (begins.size() == shards_.front().begins.size() && rows.cols == shards_.front().rows.cols &&
                                          first[0] == shards_.back().first + shards_.back().rows.rows));

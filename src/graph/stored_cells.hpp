@@ -23,7 +23,8 @@ namespace gigaknn {
 void write_quantizer(const CoarseQuantizer& quantizer, const std::optional<CandidateRows>& candidates, const std::filesystem::path& path);
 /// Throws Error: io, corrupt_file.
 CoarseQuantizer read_quantizer(const std::filesystem::path& path);
-std::optional<CandidateRows> read_candidate_rows(const std::filesystem::path& path);
+/// Of rows of `cols` dimensions.
+std::optional<CandidateRows> read_candidate_rows(const std::filesystem::path& path, std::int64_t cols);
 
 /// Writes the file of some rows of a base: `cells` [rows] are theirs, `first` is the first one's id. `candidates`: as these, too.
 void write_shard(const Ops& ops, MatrixRef rows, std::int64_t first, const std::vector<std::uint32_t>& cells, std::int64_t cell_count,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "core/gather.hpp"
 #include "core/require.hpp"
@@ -37,7 +38,7 @@ struct StoredProbes {
   Neighbors truth;
 
   void write(const std::filesystem::path& path) const {
-    ContainerWriter writer(path, "gk-probes", 1);
+    ContainerWriter writer(path, "gk-probes", 2);
     const std::int64_t numbers[4] = {choice.near, choice.width, choice.enough, candidates};
     writer.add_section("probes", Element::i64, 1, 4, numbers);
     writer.add_section("sample", Element::i64, rows.size(), 1, rows.data());
@@ -73,6 +74,14 @@ struct StoredProbes {
     return probes;
   }
 };
+
+// Of a device's memory an eighth for the finder, the rest for the rows, as in memory.
+std::pair<RunOptions, RunOptions> shared_device(const RunOptions& run) {
+  RunOptions finder = run, rows = run;
+  finder.device_memory_bytes /= 8;
+  rows.device_memory_bytes -= finder.device_memory_bytes;
+  return {finder, rows};
+}
 
 // Rows that are far from everything have no cell of their own: any will do, no query finds them.
 RowId own_cell(RowId nearest) { return nearest == no_row ? RowId{0} : nearest; }
@@ -302,7 +311,7 @@ void StoredGraph::divide(std::int64_t shard, const RunOptions& run) const {
   }
   std::vector<std::uint32_t> cells;
   for (const RowId cell : found) cells.push_back(static_cast<std::uint32_t>(value_of(own_cell(cell))));
-  const std::optional<CandidateRows> form = by_candidates() ? read_candidate_rows(cells_file()) : std::nullopt;
+  const std::optional<CandidateRows> form = by_candidates() ? read_candidate_rows(cells_file(), base.cols) : std::nullopt;
   write_shard(ops, rows, first, cells, quantizer.cells(), form, shard_file(shard), run);
   release_rows(rows);
 }
@@ -321,12 +330,12 @@ void StoredGraph::choose(const RunOptions& run) const {
   sampled.cells = cells.cells_of(sampled.all(), run);
   probes.truth = sampled.truth_of(probes.rows);
   std::optional<CandidateRows> form;
-  if (by_candidates() && cells.have(RowForm::candidates)) form = read_candidate_rows(cells_file());
+  if (by_candidates() && cells.have(RowForm::candidates)) form = read_candidate_rows(cells_file(), base.cols);
   const double recall = params.recall + (form ? missed_by_candidates(params.recall, form->reduced.has_value()) : 0);
   probes.choice = choice_for(quantizer, cells.begins(), sampled, steering, probes.rows, recall, run);
   // All cells are all rows, whatever a sample can show.
   require(probes.choice.enough || probes.choice.width == quantizer.cells() || params.method == "ivf", Fault::unsupported, "not even ", probes.choice.width, " of ", quantizer.cells(),
-          " cells a row would give the recall; --method exact compares all, --method ivf goes on all the same");
+          " cells a row would give the recall; --method exact compares all, --method ivf takes that");
   if (form) probes.candidates = candidates_for(*form, cells, quantizer, sampled, {steering, probes.rows}, probes.choice, run);
   probes.write(probes_file());
 }
@@ -337,21 +346,22 @@ std::int64_t StoredGraph::candidates_for(const CandidateRows& form, const Stored
                                          const ProbeChoice& choice, const RunOptions& run) const {
   const bool reduced = form.reduced.has_value();
   if (!reduced && choice.width < least_probes_of_candidates) return 0;
-  const NearCellFinder finder(ops, quantizer, params.metric, choice.near, choice.width, run);
+  const auto [finder_run, rows_run] = shared_device(run);
+  const NearCellFinder finder(ops, quantizer, params.metric, choice.near, choice.width, finder_run);
   std::int64_t fewest = std::min(params.k, base.rows - 1);
   for (const std::vector<RowId>& rows : samples) {
     const Matrix asking = sampled.rows_of(rows);
     const std::vector<RowId> own = sampled.cells_of(rows);
     std::vector<RowId> all(rows.size()), looked(rows.size() * at(choice.width));
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = RowId{static_cast<std::int64_t>(i)};
-    finder.nearest(asking, all, own.data(), looked.data(), run);
-    const std::vector<RowId> probes = with_own_cells(own, looked);
-    const Neighbors lists = nearest_in_files(ops, cells, plan, StoredSearch::of(*this, plan.candidates, &form), form.encode(ops, asking, run),
-                                             rows, probes, choice.width + 1, run);
+    finder.nearest(asking, all, own.data(), looked.data(), finder_run);
     const Neighbors truth = sampled.truth_of(rows);
+    const std::vector<RowId> cells_of_truth = sampled.cells_of(truth.ids);
+    const SampledCells probes(own, looked, cells_of_truth);
+    const Neighbors lists = nearest_in_files(ops, cells, plan, StoredSearch::of(*this, plan.candidates, &form), form.encode(ops, asking, run),
+                                             rows, probes.cells, probes.width, rows_run);
     const std::vector<std::int64_t> found = found_by_width(rows, truth, lists, run);
-    fewest = std::max(fewest, fewest_candidates(found, wanted_of_candidates(probes, choice.width + 1, sampled.cells_of(truth.ids), truth.k,
-                                                                           missed_by_candidates(params.recall, reduced))));
+    fewest = std::max(fewest, fewest_candidates(found, wanted_of_candidates(cells_of_truth, missed_by_candidates(params.recall, reduced))));
   }
   return fewest > plan.candidates ? 0 : fewest;
 }
@@ -389,16 +399,12 @@ void StoredGraph::search(std::int64_t block, const RunOptions& run) const {
   const StoredProbes stored = StoredProbes::read(probes_file(), base.rows, params.k);
   const ProbeChoice& probes = stored.choice;
   std::optional<CandidateRows> form;
-  if (stored.candidates > 0 && by_candidates() && cells.have(RowForm::candidates)) form = read_candidate_rows(cells_file());
-  require(stored.candidates == 0 || form,
-          Fault::invalid_argument, printable(folder.string()),
-          ": was begun by way of candidates, --method auto; go on with that, or remove the folder to begin anew");
+  if (stored.candidates > 0) form = read_candidate_rows(cells_file(), base.cols);
+  require(stored.candidates == 0 || (form && cells.have(RowForm::candidates)), Fault::corrupt_file, printable(folder.string()),
+          ": rows are to have candidates, and its files have none");
   const StoredSearch search = StoredSearch::of(*this, stored.candidates, form ? &*form : nullptr);
   const CoarseQuantizer quantizer = with_copies(read_quantizer(cells_file()), cells.copies());
-  // Of a device's memory an eighth for the finder, the rest for the rows, as in memory.
-  RunOptions finder_run = run, rows_run = run;
-  finder_run.device_memory_bytes /= 8;
-  rows_run.device_memory_bytes -= finder_run.device_memory_bytes;
+  const auto [finder_run, rows_run] = shared_device(run);
   const NearCellFinder finder(ops, quantizer, params.metric, probes.near, probes.width, finder_run);
   // The bands that begin in the block's share of the rows.
   const std::vector<std::int64_t>& begins = cells.begins();
@@ -410,9 +416,9 @@ void StoredGraph::search(std::int64_t block, const RunOptions& run) const {
   std::size_t band = band_from(base.rows * block / plan.blocks);
   const std::size_t end = block + 1 == plan.blocks ? bands.size() - 1 : band_from(base.rows * (block + 1) / plan.blocks);
   // Rows that look into many cells need more memory each than was planned: there are fewer at once.
-  const std::size_t planned_row = 2 * list_bytes(1, params.k) + 16 + 4 * at(usual_probes);
-  const std::size_t row = 2 * list_bytes(1, search.width) + 16 + 4 * at(probes.width);
-  const auto most_rows = static_cast<std::int64_t>(at(plan.block_rows) * planned_row / std::max(row, planned_row));
+  const std::size_t planned_row = block_row_bytes(form ? plan.candidates : params.k, usual_probes);
+  const std::size_t row = block_row_bytes(search.width, probes.width);
+  const auto most_rows = static_cast<std::int64_t>(at(form ? plan.byte_block_rows : plan.block_rows) * planned_row / std::max(row, planned_row));
   ContainerWriter writer(lists_file(block), "gk-lists", 1);
   for (std::int64_t pass = 0; band < end; ++pass) {
     std::size_t last = band + 1;
@@ -442,7 +448,7 @@ void StoredGraph::join(const std::filesystem::path& output, const RunOptions& ru
 
 std::string StoredGraph::candidates_text(std::int64_t candidates) const {
   if (candidates == 0) return "";
-  const std::optional<CandidateRows> form = read_candidate_rows(cells_file());
+  const std::optional<CandidateRows> form = read_candidate_rows(cells_file(), base.cols);
   const std::string where = form && form->reduced ? join_text(" in ", form->reduced->dims(), " dimensions, ") : ", ";
   return join_text(candidates, " candidates as bytes", where);
 }

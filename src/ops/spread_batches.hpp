@@ -62,7 +62,7 @@ class SpreadBatches {
   std::int64_t fitting(double room) const {
     const double expected = seen_ > 0 ? static_cast<double>(entries_) / static_cast<double>(seen_) : static_cast<double>(most_entries_);
     const auto most = static_cast<double>(std::min(most_rows_, std::max(first_rows, 3 * seen_)));
-    const double a_row = expected + entries_a_row_;
+    const double a_row = std::max(expected + entries_a_row_, 1e-3);
     return std::max<std::int64_t>(1, static_cast<std::int64_t>(most * a_row <= room ? most : std::max(0.0, room) / a_row));
   }
 

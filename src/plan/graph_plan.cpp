@@ -92,7 +92,7 @@ constexpr Number shard_numbers[] = {{"cells", &ShardPlan::cells},           {"ce
                                     {"blocks", &ShardPlan::blocks},         {"block_rows", &ShardPlan::block_rows},
                                     {"chunk_rows", &ShardPlan::chunk_rows}, {"band_rows", &ShardPlan::band_rows},
                                     {"truth_rows", &ShardPlan::truth_rows}, {"most_threads", &ShardPlan::threads},
-                                    {"candidates", &ShardPlan::candidates, 0}, {"byte_chunk_rows", &ShardPlan::byte_chunk_rows, 0},
+                                    {"candidates", &ShardPlan::candidates, 0}, {"byte_block_rows", &ShardPlan::byte_block_rows, 0}, {"byte_chunk_rows", &ShardPlan::byte_chunk_rows, 0},
                                     {"gathered_rows", &ShardPlan::gathered_rows, 0}};
 struct Bytes {
   const char* name;
@@ -248,6 +248,9 @@ TextLines lasting_lines(const GraphPlan& plan) {
   TextLines lines = identity_of(plan);
   lines.push_back({"device", plan.params.graph.device});
   lines.push_back({"shards of the device", std::to_string(plan.params.graph.shards)});
+  StoredSizes by_auto = sizes_of(plan);
+  by_auto.candidates = true;
+  lines.push_back({"method", may_have_candidates(by_auto) ? plan.params.graph.method : "ivf"});  // else it makes no difference
   return lines;
 }
 
@@ -358,7 +361,8 @@ GraphPlan read_plan(const fs::path& path) {
   require(fs::equivalent(fs::absolute(file).parent_path(), plan.folder(), error), Fault::invalid_argument, printable(file.string()),
           ": is the plan of ", printable(plan.folder().string()), ", where it must be");
   plan.shards.fewer_cells = plan.shards.cell_rows > rows_a_cell;
-  plan.shards.smaller_bands = plan.shards.band_rows < std::min(plan.n, usual_band_rows(plan.n, plan.d, plan.dtype));
+  plan.shards.smaller_bands = plan.shards.band_rows < usual_band_rows(plan.n, plan.d, plan.dtype);
+  plan.shards.no_candidates = may_have_candidates(sizes_of(plan)) && plan.shards.candidates == 0;
   plan.shards.probes = usual_probes;
   plan.shards.seconds = estimated_seconds(sizes_of(plan), plan.shards, usual_probes) / plan.params.workers;
   return plan;

@@ -165,7 +165,7 @@ TEST_F(PlanTest, gives_the_bytes_of_a_graph_by_candidates) {
       GraphPlan plan = make_plan(params);
       ASSERT_GT(plan.shards.candidates, params.graph.k);
       plan.shards.byte_chunk_rows = plan.n / parts;
-      plan.shards.block_rows = plan.n / 5;
+      plan.shards.byte_block_rows = plan.n / 5;
       plan.shards.gathered_rows = plan.n / parts;
       run_plan(write_plan(plan));
       EXPECT_TRUE(bytes_of(params.output) == expected) << name_of(one.metric) << ' ' << parts;
@@ -212,7 +212,7 @@ TEST_F(PlanTest, finds_candidates_in_fewer_dimensions) {
     EXPECT_NEAR(static_cast<double>(found) / static_cast<double>(graph.lists.ids.size()), outcome.recall.value, 0.05);
     GraphPlan plan = make_plan(params);
     plan.shards.byte_chunk_rows = plan.n / 4;
-    plan.shards.block_rows = plan.n / 5;
+    plan.shards.byte_block_rows = plan.n / 5;
     plan.shards.gathered_rows = 64;
     run_plan(write_plan(plan));
     EXPECT_TRUE(bytes_of(params.output) == expected) << name_of(dtype);
@@ -233,24 +233,28 @@ TEST_F(PlanTest, finds_rows_that_bytes_do_not_tell_apart) {
   EXPECT_EQ(outcome.method.find("candidates"), std::string::npos) << outcome.method;
 }
 
-TEST_F(PlanTest, lists_by_candidates_are_not_mixed_with_others) {
-  PlanParams params = stored(test::Base(test::Kind::gaussian, rows_with_candidates, 16, DType::f32));
-  params.graph.method = "auto";
-  params.graph.recall = recall_of_candidates;
-  params.shard_rows = rows_with_candidates / 3 + 1;
-  const GraphPlan plan = write_plan(make_plan(params));
-  const std::int64_t first_search = plan.shards.shards + 2;
-  for (std::int64_t task = 0; task < first_search; ++task) run_task(plan, task);
-  params.graph.method = "ivf";
-  const GraphPlan by_name = write_plan(make_plan(params));
-  expect_error(Fault::invalid_argument, [&] { run_plan(by_name); }, "base.knng.work", "--method auto", "remove the folder");
-  params.graph.method = "auto";
-  const PlanOutcome outcome = run(params);
-  EXPECT_NE(outcome.method.find("candidates as bytes"), std::string::npos) << outcome.method;
-  const std::string whole = bytes_of(params.output);
-  fs::remove(params.output);
+TEST_F(PlanTest, a_folder_goes_on_by_the_method_it_was_begun_with) {
+  for (const DType dtype : {DType::f32, DType::u8}) {
+    PlanParams params = stored(test::Base(test::Kind::gaussian, rows_of_base, 16, dtype));
+    params.graph.recall = recall_of_candidates;
+    write_plan(make_plan(params));
+    params.graph.method = "auto";
+    if (dtype == DType::f32) {
+      expect_error(Fault::invalid_argument, [&] { write_plan(make_plan(params)); }, "base.knng.work", "was begun with method ivf, not auto", "remove the folder");
+    } else {  // the same graph
+      run(params);
+      EXPECT_TRUE(fs::exists(params.output));
+    }
+    fs::remove_all(file("base.knng.work"));
+  }
+}
+
+// Bands are as wide as in memory also where rows are few, and lists so long that these are narrower.
+TEST_F(PlanTest, has_the_bands_of_a_build_in_memory_for_long_lists) {
+  PlanParams params = stored();
+  params.graph.k = 100;
   run(params);
-  EXPECT_TRUE(bytes_of(params.output) == whole);
+  EXPECT_TRUE(bytes_of(params.output) == in_memory(params));
 }
 
 // So many rows that they have several bands, and so many cells that rows look for theirs near their own.
