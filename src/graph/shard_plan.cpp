@@ -235,7 +235,7 @@ class Planner {
     const std::size_t fitting = ReducedBase::may_exist(sizes_.d, sizes_.metric)
                                     ? ReducedBase::making_bytes(ops_, {nullptr, n_, sizes_.d, sizes_.dtype}, sizes_.k, threads_) : 0;
     const std::size_t sampled = at(most_sampled) * (at(sizes_.d) + row_bytes_) + 4 * list_bytes(most_sampled, width);
-    const auto found = halves(free, block_row_bytes(width, usual_probes), chunk_bytes,
+    const auto found = halves(free, candidate_row_bytes(sizes_.k, width), chunk_bytes,
                               std::max({joining, gathering + at(least_gathered) * a_vector, sampled + band, fitting}),
                               std::max(least, band_rows / 2), std::max(least, band_rows));
     if (!found) return false;
@@ -244,7 +244,7 @@ class Planner {
     plan.byte_chunk_rows = found->chunk_rows;
     plan.gathered_rows = std::min(n_, static_cast<std::int64_t>((found->searching - gathering) / a_vector));
     divide_into_blocks(found->block_rows, plan);
-    const std::size_t lists = at(std::min(found->block_rows, rows_of_task(plan))) * block_row_bytes(width, usual_probes);
+    const std::size_t lists = at(std::min(found->block_rows, rows_of_task(plan))) * candidate_row_bytes(sizes_.k, width);
     plan.peak_bytes = std::max(plan.peak_bytes, kept + found->searching + lists);
     return true;
   }
@@ -338,6 +338,8 @@ void estimate_pairwise(const Ops& ops, const StoredSizes& sizes, ShardPlan& plan
 bool may_have_candidates(const StoredSizes& sizes) {
   return sizes.candidates && CandidateRows::may_exist(sizes.d, sizes.dtype, sizes.metric);
 }
+
+std::size_t candidate_row_bytes(std::int64_t k, std::int64_t most) { return block_row_bytes(std::min(most, k + k / 2), usual_probes); }
 
 std::size_t block_row_bytes(std::int64_t width, std::int64_t probes) { return 2 * list_bytes(1, width) + 16 + 4 * at(probes); }
 

@@ -37,6 +37,8 @@ struct StoredSizes {
 bool may_have_candidates(const StoredSizes& sizes);
 /// Of a block: a row's list, of `width`, and the same in order; its id, its place, its cells.
 std::size_t block_row_bytes(std::int64_t width, std::int64_t probes);
+/// The same of candidates, at most `most`, as it is planned: where rows have more than usual, fewer are searched at once.
+std::size_t candidate_row_bytes(std::int64_t k, std::int64_t most);
 
 /// What all processes take together.
 std::size_t peak_of_all(const ShardPlan& plan, int workers);

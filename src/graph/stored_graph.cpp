@@ -416,7 +416,7 @@ void StoredGraph::search(std::int64_t block, const RunOptions& run) const {
   std::size_t band = band_from(base.rows * block / plan.blocks);
   const std::size_t end = block + 1 == plan.blocks ? bands.size() - 1 : band_from(base.rows * (block + 1) / plan.blocks);
   // Rows that look into many cells need more memory each than was planned: there are fewer at once.
-  const std::size_t planned_row = block_row_bytes(form ? plan.candidates : params.k, usual_probes);
+  const std::size_t planned_row = form ? candidate_row_bytes(params.k, plan.candidates) : block_row_bytes(params.k, usual_probes);
   const std::size_t row = block_row_bytes(search.width, probes.width);
   const auto most_rows = static_cast<std::int64_t>(at(form ? plan.byte_block_rows : plan.block_rows) * planned_row / std::max(row, planned_row));
   ContainerWriter writer(lists_file(block), "gk-lists", 1);
