@@ -154,8 +154,12 @@ class Planner {
     std::optional<ShardPlan> without_candidates;
     while (true) {
       plan.peak_bytes = before_search;
-      if (plan_search(free, kept, least, plan)) {
-        if (!may_have_candidates(sizes_) || plan_candidates(free, kept, least, plan)) break;
+      if (const std::size_t searching = plan_search(free, least, plan); searching > 0) {
+        const bool have = !may_have_candidates(sizes_) || plan_candidates(free, kept, least, plan);
+        // The bands that begin in its share: the last may end far behind.
+        const std::size_t lists = at(std::min(plan.block_rows, rows_of_task(plan))) * block_row_bytes(sizes_.k, usual_probes);
+        plan.peak_bytes = std::max(plan.peak_bytes, kept + searching + lists);
+        if (have) break;
         if (!without_candidates) without_candidates = plan;
       }
       const std::int64_t narrower = rows_of_band(plan) / 2;
@@ -265,8 +269,8 @@ class Planner {
 
   std::size_t shard_bytes(std::int64_t rows) const { return at(rows) * (row_bytes_ + 32); }
 
-  // Bands, chunks and blocks. False: bands of so many rows do not do.
-  bool plan_search(std::size_t free, std::size_t kept, std::int64_t least, ShardPlan& plan) const {
+  // Bands, chunks and blocks; returns what a chunk takes. 0: bands of so many rows do not do.
+  std::size_t plan_search(std::size_t free, std::int64_t least, ShardPlan& plan) const {
     // A band is joined, and looks into chunks.
     const std::int64_t band_rows = rows_of_band(plan);
     const PrepareHints joined{.k = sizes_.k, .queries = band_rows, .batch = band_rows, .self = true};
@@ -279,16 +283,14 @@ class Planner {
     const auto chunk_bytes = [&](std::int64_t rows) {
       return at(rows) * (row_bytes_ + 16) + band + cell_bytes(rows, looked_into);
     };
-    const std::size_t row_of_block = block_row_bytes(sizes_.k, usual_probes);
     // Smaller chunks than half a band cost more, each of all rows of a block, than smaller bands do.
-    const auto found = halves(free, row_of_block, chunk_bytes, joining, std::max(least, band_rows / 2), std::max(least, band_rows));
-    if (!found) return false;
+    const auto found = halves(free, block_row_bytes(sizes_.k, usual_probes), chunk_bytes, joining, std::max(least, band_rows / 2),
+                              std::max(least, band_rows));
+    if (!found) return 0;
     plan.block_rows = found->block_rows;
     plan.chunk_rows = found->chunk_rows;
     divide_into_blocks(plan.block_rows, plan);
-    // The bands that begin in its share: the last may end far behind.
-    plan.peak_bytes = std::max(plan.peak_bytes, kept + found->searching + at(std::min(plan.block_rows, rows_of_task(plan))) * row_of_block);
-    return true;
+    return found->searching;
   }
 
   // What a kill may lose.

@@ -106,7 +106,8 @@ std::optional<CandidateRows> read_candidate_rows(const std::filesystem::path& pa
     const auto means = values_in<float>(file, "means", Element::f32);
     found.reduced = {copy_of(matrix_in(file, "directions")), {means.begin(), means.end()}, read_levels(file, "levels")};
     const MatrixRef directions = found.reduced->directions;
-    require_at(directions.dtype == DType::i8 && directions.rows == std::ssize(means) && directions.cols == cols, file.file(), 0, "holds no directions of rows");
+    require_at(directions.dtype == DType::i8 && directions.rows == std::ssize(means) && directions.cols == cols, file.file(), 0,
+               "holds no directions of rows");
   }
   return found;
 }

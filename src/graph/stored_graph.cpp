@@ -334,7 +334,8 @@ void StoredGraph::choose(const RunOptions& run) const {
   const double recall = params.recall + (form ? missed_by_candidates(params.recall, form->reduced.has_value()) : 0);
   probes.choice = choice_for(quantizer, cells.begins(), sampled, steering, probes.rows, recall, run);
   // All cells are all rows, whatever a sample can show.
-  require(probes.choice.enough || probes.choice.width == quantizer.cells() || params.method == "ivf", Fault::unsupported, "not even ", probes.choice.width, " of ", quantizer.cells(),
+  require(probes.choice.enough || probes.choice.width == quantizer.cells() || params.method == "ivf", Fault::unsupported, "not even ",
+          probes.choice.width, " of ", quantizer.cells(),
           " cells a row would give the recall; --method exact compares all, --method ivf takes that");
   if (form) probes.candidates = candidates_for(*form, cells, quantizer, sampled, {steering, probes.rows}, probes.choice, run);
   probes.write(probes_file());

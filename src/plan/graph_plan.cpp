@@ -92,7 +92,8 @@ constexpr Number shard_numbers[] = {{"cells", &ShardPlan::cells},           {"ce
                                     {"blocks", &ShardPlan::blocks},         {"block_rows", &ShardPlan::block_rows},
                                     {"chunk_rows", &ShardPlan::chunk_rows}, {"band_rows", &ShardPlan::band_rows},
                                     {"truth_rows", &ShardPlan::truth_rows}, {"most_threads", &ShardPlan::threads},
-                                    {"candidates", &ShardPlan::candidates, 0}, {"byte_block_rows", &ShardPlan::byte_block_rows, 0}, {"byte_chunk_rows", &ShardPlan::byte_chunk_rows, 0},
+                                    {"candidates", &ShardPlan::candidates, 0}, {"byte_block_rows", &ShardPlan::byte_block_rows, 0},
+                                    {"byte_chunk_rows", &ShardPlan::byte_chunk_rows, 0},
                                     {"gathered_rows", &ShardPlan::gathered_rows, 0}};
 struct Bytes {
   const char* name;
@@ -119,7 +120,8 @@ TextLines lines_of(const GraphPlan& plan) {
 StoredSizes sizes_of(const GraphPlan& plan) {
   const PlanParams& params = plan.params;
   return {.n = plan.n, .d = plan.d, .dtype = plan.dtype, .metric = params.graph.metric, .k = params.graph.k,
-          .memory_bytes = params.memory_bytes, .workers = params.workers, .threads = params.threads, .shard_rows = params.shard_rows, .candidates = params.graph.method == "auto"};
+          .memory_bytes = params.memory_bytes, .workers = params.workers, .threads = params.threads, .shard_rows = params.shard_rows,
+          .candidates = params.graph.method == "auto"};
 }
 
 fs::path plan_file(const fs::path& folder) { return folder / "plan.txt"; }

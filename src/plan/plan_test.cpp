@@ -240,7 +240,8 @@ TEST_F(PlanTest, a_folder_goes_on_by_the_method_it_was_begun_with) {
     write_plan(make_plan(params));
     params.graph.method = "auto";
     if (dtype == DType::f32) {
-      expect_error(Fault::invalid_argument, [&] { write_plan(make_plan(params)); }, "base.knng.work", "was begun with method ivf, not auto", "remove the folder");
+      expect_error(Fault::invalid_argument, [&] { write_plan(make_plan(params)); }, "base.knng.work", "was begun with method ivf, not auto",
+                   "remove the folder");
     } else {  // the same graph
       run(params);
       EXPECT_TRUE(fs::exists(params.output));
@@ -697,13 +698,40 @@ TEST(ShardPlan, fits_every_budget_that_it_takes) {
   }
 }
 
+TEST(ShardPlan, has_candidates_or_says_so) {
+  const Ops& ops = ops_of("cpu");
+  for (const std::int64_t n : {std::int64_t{30000}, std::int64_t{10'000'000}, std::int64_t{1'000'000'000}}) {
+    for (const auto& [d, k] : {std::pair<std::int64_t, std::int64_t>{2, 10}, {96, 10}, {768, 10}, {96, 100}}) {
+      StoredSizes sizes{.n = n, .d = d, .dtype = DType::f32, .k = k, .memory_bytes = 1, .threads = 2, .candidates = true};
+      const std::size_t least = least_budget(ops, sizes);
+      for (std::size_t budget = least; budget < least * 20; budget += budget / 3) {
+        sizes.memory_bytes = budget;
+        const ShardPlan plan = plan_shards(ops, sizes);
+        EXPECT_LE(plan.peak_bytes, budget) << n << ' ' << d << ' ' << budget;
+        EXPECT_EQ(plan.candidates == 0, plan.no_candidates);
+        if (budget > 3 * least) {
+          EXPECT_GT(plan.candidates, k) << n << ' ' << d << ' ' << budget;
+        }
+        if (plan.candidates == 0) continue;
+        EXPECT_GE(plan.gathered_rows, std::min(n, plan.candidates + 1));
+        EXPECT_LE(plan.gathered_rows, n);
+        EXPECT_GE(plan.byte_chunk_rows, std::min(n, plan.most_rows_of_a_cell()));
+        EXPECT_GE(plan.byte_block_rows, std::min(n, plan.band_rows));
+        EXPECT_LT(estimated_seconds(sizes, plan, 16), estimated_seconds(sizes, plan, 32));
+      }
+      sizes.candidates = false;
+      EXPECT_EQ(plan_shards(ops, sizes).candidates, 0);
+    }
+  }
+}
+
 // A machine of more cores makes the same plan, and has as many threads as the plan has memory for.
 TEST(ShardPlan, is_the_same_whatever_the_threads) {
   const Ops& ops = ops_of("cpu");
   std::int64_t threads_before = 2;
   for (const std::size_t budget :
-       {std::size_t{400} << 20, std::size_t{1} << 30, std::size_t{2} << 30, std::size_t{16} << 30, std::size_t{64} << 30}) {
-    StoredSizes sizes{.n = 4'000'000, .d = 96, .dtype = DType::u8, .memory_bytes = budget, .threads = 1};
+       {std::size_t{600} << 20, std::size_t{1} << 30, std::size_t{2} << 30, std::size_t{16} << 30, std::size_t{64} << 30}) {
+    StoredSizes sizes{.n = 4'000'000, .d = 96, .dtype = DType::f16, .memory_bytes = budget, .threads = 1, .candidates = true};
     const ShardPlan one = plan_shards(ops, sizes);
     EXPECT_GE(one.threads, threads_before);
     threads_before = one.threads;
@@ -712,7 +740,7 @@ TEST(ShardPlan, is_the_same_whatever_the_threads) {
       const ShardPlan plan = plan_shards(ops, sizes);
       const auto shape = [](const ShardPlan& p) {
         return std::tuple(p.cells, p.cell_rows, p.shards, p.shard_rows, p.blocks, p.band_rows, p.block_rows, p.chunk_rows, p.truth_rows,
-                          p.peak_bytes, p.threads);
+                          p.candidates, p.byte_block_rows, p.byte_chunk_rows, p.gathered_rows, p.peak_bytes, p.threads);
       };
       EXPECT_EQ(shape(plan), shape(one)) << budget << ' ' << threads;
       EXPECT_LT(plan.seconds, one.seconds) << budget << ' ' << threads;
