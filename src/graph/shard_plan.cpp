@@ -77,6 +77,13 @@ class Planner {
   bool plan(std::size_t budget, ShardPlan& plan) {
     for (std::int64_t threads = usual_threads; threads > 0; --threads) {
       if (!plan_for_threads(threads, budget, plan)) continue;
+      // Fewer threads leave more to candidates.
+      ShardPlan fewer = plan;
+      if (plan.no_candidates && threads > 1 && plan_for_threads(threads - 1, budget, fewer) && fewer.candidates > 0 &&
+          estimated_seconds(sizes_, fewer, usual_probes) < estimated_seconds(sizes_, plan, usual_probes)) {
+        plan = fewer;
+        return true;
+      }
       // More only where the graph is the one that it is in memory, and a machine without them is hardly slower.
       StoredSizes without = sizes_;
       without.threads = static_cast<int>(threads);
@@ -146,8 +153,8 @@ class Planner {
     if (neighbor_bytes > free) return false;
     plan.peak_bytes = kept + std::max({shard_bytes(plan.shard_rows), truth_bytes(plan.truth_rows), neighbor_bytes});
 
-    // Where memory is short bands are smaller: halves, so that the graph is the same whatever the budget where that hardly changes. A
-    // quarter of the usual ones at least, where it is for candidates.
+    // Where memory is short bands are smaller: halves, so that the graph is the same whatever the budget where that hardly changes. Down
+    // to a quarter of those that would do otherwise, if it is for candidates.
     const std::int64_t usual = std::max(usual_band_rows(n_, sizes_.d, sizes_.dtype), plan.most_rows_of_a_cell());
     const std::size_t before_search = plan.peak_bytes;
     plan.band_rows = usual;
@@ -163,12 +170,12 @@ class Planner {
         if (!without_candidates) without_candidates = plan;
       }
       const std::int64_t narrower = rows_of_band(plan) / 2;
-      if (without_candidates && narrower < std::max(least, std::min(n_, usual) / 4)) {
+      if (without_candidates && narrower < std::max(least, rows_of_band(*without_candidates) / 4)) {
         plan = *without_candidates;
         break;
       }
       if (narrower < least) return false;
-      plan.band_rows = narrower;
+      plan.band_rows = narrower * listed() / probes_a_band_row;
     }
     plan.smaller_bands = plan.band_rows < usual;
     plan.no_candidates = may_have_candidates(sizes_) && plan.candidates == 0;
@@ -208,7 +215,7 @@ class Planner {
     const double of_rows = std::max(0.0, static_cast<double>(free) - std::max(0.0, before_rows));
     found.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>(share * of_rows) / static_cast<std::int64_t>(row_of_block));
     found.chunk_rows = most_within(free - at(found.block_rows) * row_of_block, n_, chunk_bytes);
-    if (found.chunk_rows < least_chunk) return std::nullopt;
+    found.chunk_rows = std::max(found.chunk_rows, least_chunk);
     found.searching = std::max(chunk_bytes(found.chunk_rows), beside);
     if (found.searching > free) return std::nullopt;
     found.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>((free - found.searching) / row_of_block));
@@ -258,8 +265,11 @@ class Planner {
     plan.blocks = std::max(by_memory, sizes_.shard_rows > 0 ? plan.shards : (n_ + task_rows() - 1) / task_rows());
   }
 
-  // Bands are as wide as those of a build in memory, whatever there is to fill them.
-  std::int64_t rows_of_band(const ShardPlan& plan) const { return std::min(n_, plan.band_rows); }
+  // Bands are as wide as those of a build in memory, whatever there is to fill them: this many rows (bands_of), at most, or a cell.
+  std::int64_t rows_of_band(const ShardPlan& plan) const {
+    return std::min(n_, std::max(plan.most_rows_of_a_cell(), plan.band_rows * probes_a_band_row / listed()));
+  }
+  std::int64_t listed() const { return std::max(sizes_.k, probes_a_band_row); }
   std::int64_t rows_of_task(const ShardPlan& plan) const { return (n_ + plan.blocks - 1) / plan.blocks + rows_of_band(plan); }
 
   // How often vectors are gathered: rows have most of their candidates in common.

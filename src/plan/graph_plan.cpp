@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* plan_version = "7";
+constexpr const char* plan_version = "8";
 constexpr std::int64_t checked_rows = 4096;  // of the base: one changed here is found
 
 void check(const PlanParams& params) {
@@ -363,7 +363,7 @@ GraphPlan read_plan(const fs::path& path) {
   require(fs::equivalent(fs::absolute(file).parent_path(), plan.folder(), error), Fault::invalid_argument, printable(file.string()),
           ": is the plan of ", printable(plan.folder().string()), ", where it must be");
   plan.shards.fewer_cells = plan.shards.cell_rows > rows_a_cell;
-  plan.shards.smaller_bands = plan.shards.band_rows < usual_band_rows(plan.n, plan.d, plan.dtype);
+  plan.shards.smaller_bands = plan.shards.band_rows < std::max(usual_band_rows(plan.n, plan.d, plan.dtype), plan.shards.most_rows_of_a_cell());
   plan.shards.no_candidates = may_have_candidates(sizes_of(plan)) && plan.shards.candidates == 0;
   plan.shards.probes = usual_probes;
   plan.shards.seconds = estimated_seconds(sizes_of(plan), plan.shards, usual_probes) / plan.params.workers;

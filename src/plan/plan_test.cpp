@@ -716,7 +716,7 @@ TEST(ShardPlan, has_candidates_or_says_so) {
         EXPECT_GE(plan.gathered_rows, std::min(n, plan.candidates + 1));
         EXPECT_LE(plan.gathered_rows, n);
         EXPECT_GE(plan.byte_chunk_rows, std::min(n, plan.most_rows_of_a_cell()));
-        EXPECT_GE(plan.byte_block_rows, std::min(n, plan.band_rows));
+        EXPECT_GE(plan.byte_block_rows, std::min(n, plan.band_rows * probes_a_band_row / std::max(k, probes_a_band_row)));
         EXPECT_LT(estimated_seconds(sizes, plan, 16), estimated_seconds(sizes, plan, 32));
       }
       sizes.candidates = false;
