@@ -128,9 +128,11 @@ TEST_F(PlanTest, does_so_for_all_shards_blocks_and_chunks) {
 #if defined(GIGAKNN_TINY_TILES)
 constexpr std::int64_t rows_with_candidates = 1500;
 constexpr double recall_of_candidates = 0.7;
+constexpr std::int64_t dims_with_candidates = 6;
 #else
 constexpr std::int64_t rows_with_candidates = 24'000;
 constexpr double recall_of_candidates = 0.9;
+constexpr std::int64_t dims_with_candidates = 16;
 #endif
 
 TEST_F(PlanTest, gives_the_bytes_of_a_graph_by_candidates) {
@@ -145,10 +147,10 @@ TEST_F(PlanTest, gives_the_bytes_of_a_graph_by_candidates) {
                {Metric::cosine, DType::u8, test::Kind::gaussian}, {Metric::l1, DType::bf16, test::Kind::gaussian},
                {Metric::chi2, DType::f32, test::Kind::gaussian}};
   for (const auto& one : cases) {
-    const test::Base base(one.kind, rows_with_candidates, 16, one.dtype, one.metric);
+    const test::Base base(one.kind, rows_with_candidates, dims_with_candidates, one.dtype, one.metric);
     if (one.dtype == DType::u8) {  // far from everything, by cosine
       for (std::int64_t row = 3; row < rows_with_candidates; row += 50) {
-        std::fill_n(const_cast<std::uint8_t*>(base.rows.ref().row<std::uint8_t>(row)), 16, std::uint8_t{0});
+        std::fill_n(const_cast<std::uint8_t*>(base.rows.ref().row<std::uint8_t>(row)), dims_with_candidates, std::uint8_t{0});
       }
     }
     PlanParams params = stored(base, one.metric);
@@ -221,7 +223,7 @@ TEST_F(PlanTest, finds_candidates_in_fewer_dimensions) {
 
 // Rows that bytes do not tell apart are found by their vectors.
 TEST_F(PlanTest, finds_rows_that_bytes_do_not_tell_apart) {
-  const test::Base base(test::Kind::gaussian, rows_with_candidates, 16, DType::f32);
+  const test::Base base(test::Kind::gaussian, rows_with_candidates, dims_with_candidates, DType::f32);
   // One element outweighs the others, but for a few rows alone, which the step is fitted to.
   for (std::int64_t row = 0; row < base.rows.ref().rows; row += 100) const_cast<float*>(base.rows.ref().row<float>(row))[0] *= 1e4f;
   PlanParams params = stored(base);
