@@ -7,9 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "graph/stored_cells.hpp"

@@ -1,7 +1,5 @@
 #include "graph/candidate_rows.hpp"
 
-#include <utility>
-
 #include "graph/byte_candidates.hpp"
 #include "graph/compared_rows.hpp"
 #include "graph/reduced_base.hpp"
@@ -27,7 +25,7 @@ std::optional<CandidateRows> CandidateRows::fit_reduced(const Ops& ops, const Ma
   return found;
 }
 
-std::optional<CandidateRows> CandidateRows::fit(const Ops& ops, Matrix sample, Metric metric, std::int64_t k, const RunOptions& run) {
+std::optional<CandidateRows> CandidateRows::fit(const Ops& ops, const Matrix& sample, Metric metric, std::int64_t k, const RunOptions& run) {
   if (auto reduced = fit_reduced(ops, sample, metric, k, run)) return reduced;
   if (!ByteCandidates::exist(sample.ref().dtype, metric)) return std::nullopt;
   CandidateRows found;

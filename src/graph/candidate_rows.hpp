@@ -21,7 +21,7 @@ struct CandidateRows {
   /// Whether rows of this kind may have such.
   static bool may_exist(std::int64_t d, DType dtype, Metric metric);
   /// Fits to a sample of rows (sample_of_byte_rows). None: rows are best looked at as they are. For the `k` nearest.
-  static std::optional<CandidateRows> fit(const Ops& ops, Matrix sample, Metric metric, std::int64_t k, const RunOptions& run);
+  static std::optional<CandidateRows> fit(const Ops& ops, const Matrix& sample, Metric metric, std::int64_t k, const RunOptions& run);
   /// The same in fewer dimensions, or nothing.
   static std::optional<CandidateRows> fit_reduced(const Ops& ops, const Matrix& sample, Metric metric, std::int64_t k, const RunOptions& run);
 

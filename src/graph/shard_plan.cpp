@@ -78,15 +78,15 @@ class Planner {
     for (std::int64_t threads = usual_threads; threads > 0; --threads) {
       if (!plan_for_threads(threads, budget, plan)) continue;
       // Fewer threads leave more to candidates.
+      StoredSizes without = sizes_;  // of threads that this machine has or lacks
+      without.threads = static_cast<int>(threads);
       ShardPlan fewer = plan;
       if (plan.no_candidates && threads > 1 && plan_for_threads(threads - 1, budget, fewer) && fewer.candidates > 0 &&
-          estimated_seconds(sizes_, fewer, usual_probes) < estimated_seconds(sizes_, plan, usual_probes)) {
+          estimated_seconds(without, fewer, usual_probes) < estimated_seconds(without, plan, usual_probes)) {
         plan = fewer;
         return true;
       }
       // More only where the graph is the one that it is in memory, and a machine without them is hardly slower.
-      StoredSizes without = sizes_;
-      without.threads = static_cast<int>(threads);
       const double most_seconds = estimated_seconds(without, plan, usual_probes) * (1 + most_of_threads);
       for (std::int64_t more = threads_within(budget); more > threads; --more) {
         ShardPlan other = plan;

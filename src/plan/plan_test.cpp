@@ -706,7 +706,7 @@ TEST(ShardPlan, fits_every_budget_that_it_takes) {
 TEST(ShardPlan, has_candidates_or_says_so) {
   const Ops& ops = ops_of("cpu");
   for (const std::int64_t n : {std::int64_t{30000}, std::int64_t{10'000'000}, std::int64_t{1'000'000'000}}) {
-    for (const auto& [d, k] : {std::pair<std::int64_t, std::int64_t>{2, 10}, {96, 10}, {768, 10}, {96, 100}}) {
+    for (const auto& [d, k] : {std::pair<std::int64_t, std::int64_t>{2, 10}, {96, 10}, {768, 10}, {96, 100}, {16, 300}}) {
       StoredSizes sizes{.n = n, .d = d, .dtype = DType::f32, .k = k, .memory_bytes = 1, .threads = 2, .candidates = true};
       const std::size_t least = least_budget(ops, sizes);
       for (std::size_t budget = least; budget < least * 20; budget += budget / 3) {
@@ -723,6 +723,16 @@ TEST(ShardPlan, has_candidates_or_says_so) {
         EXPECT_GE(plan.byte_chunk_rows, std::min(n, plan.most_rows_of_a_cell()));
         EXPECT_GE(plan.byte_block_rows, std::min(n, plan.band_rows * probes_a_band_row / std::max(k, probes_a_band_row)));
         EXPECT_LT(estimated_seconds(sizes, plan, 16), estimated_seconds(sizes, plan, 32));
+      }
+      // Also where one thread has candidates for which two leave no room.
+      for (std::size_t budget = least; budget < least * 2; budget += budget / 40) {
+        sizes.memory_bytes = budget;
+        sizes.threads = 1;
+        const ShardPlan one = plan_shards(ops, sizes);
+        sizes.threads = 64;
+        const ShardPlan many = plan_shards(ops, sizes);
+        EXPECT_EQ(std::tuple(one.candidates, one.band_rows, one.blocks, one.threads),
+                  std::tuple(many.candidates, many.band_rows, many.blocks, many.threads)) << n << ' ' << d << ' ' << k << ' ' << budget;
       }
       sizes.candidates = false;
       EXPECT_EQ(plan_shards(ops, sizes).candidates, 0);

@@ -283,6 +283,23 @@ class Silence(CliTest):
             self.assertEqual(read_bin(self.path("first.ibin"), "i"), [[0]] * n)
             self.assertLess(self.record("d.json")["memory"]["peak_bytes"], 64 << 20, name)
 
+    def test_lists_of_neighbours_are_no_ids(self):
+        write_bin(self.path("base.fbin"), make_rows(60, 4, "f32", 7))
+        self.run_cli("graph", "base.fbin", "-k", 3, "-o", "g.knng")
+        write_npy(self.path("pairs.npy"), [[1, 2], [3, 4]], "<i8", "q")
+        for name, says in (("g.knng", "holds lists of neighbours"), ("pairs.npy", "holds 2 lists of 2 ids")):
+            self.assert_refused("graph", "--reduce", "g.knng", "--base", "base.fbin", "--remove", name, "-o", "r.knng", code=2, says=says)
+
+    def test_an_exact_graph_that_is_none_by_this_base_is_told(self):
+        write_bin(self.path("base.fbin"), make_rows(200, 4, "f32", 7))
+        write_bin(self.path("other.fbin"), make_rows(200, 4, "f32", 8))
+        write_npy(self.path("labels.npy"), [[i % 5] for i in range(200)], "<i8", "q")
+        self.run_cli("graph", "base.fbin", "-k", 3, "-o", "g.knng")
+        self.assertNotIn("note", self.run_cli("eval", "g.knng", "--base", "base.fbin").stderr)
+        self.assertIn("built exactly, but not of this base", self.run_cli("eval", "g.knng", "--base", "other.fbin").stderr)
+        self.run_cli("graph", "base.fbin", "-k", 3, "--labels", "labels.npy", "--only", "same", "-o", "l.knng")
+        self.assertIn("is a graph by labels", self.run_cli("eval", "l.knng", "--base", "base.fbin").stderr)
+
     @unittest.skipIf(SANITIZED, "a sanitizer takes memory of its own")
     def test_a_budget_holds_where_rows_alternate(self):
         n = 8192

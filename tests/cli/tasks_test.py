@@ -1,4 +1,5 @@
 """Graphs built from files, in tasks: the same bytes as in memory, under the budget, killed or not."""
+import fcntl
 import gzip
 import json
 import os
@@ -191,6 +192,18 @@ class Tasks(CliTest):
             self.assertTrue(any("another run was at work in it, and has finished" in text for text in told), told)
         self.assertEqual(self.read("out.knng"), expected)
         self.assertFalse(os.path.exists(self.path("out.knng.work")))
+
+    def test_a_worker_that_waits_for_a_task_says_so(self):
+        self.run_cli("plan", *ASKED, *TWELVE, "--workers", 2, "-o", "out.knng")
+        with open(self.path("out.knng.work/task-0.lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for options, told in (("--quiet",), ""), ((), "another process is at task 0"):
+                run = subprocess.Popen([BINARY, "run", "out.knng.work", *options], cwd=self.folder, stderr=subprocess.PIPE, text=True)
+                time.sleep(5 if SANITIZED else 2)
+                run.send_signal(signal.SIGINT)
+                stderr = run.communicate(timeout=60)[1]
+                self.assertIn(told, stderr)
+                self.assertEqual("another process" in stderr, bool(told), stderr)
 
     def test_who_interrupts_is_told_how_to_go_on(self):
         run = subprocess.Popen([BINARY, "graph", *ASKED, *TWELVE, "-o", "out.knng"], cwd=self.folder, stderr=subprocess.PIPE, text=True)
